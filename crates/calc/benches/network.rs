@@ -1,6 +1,6 @@
 //! Routes of a large cluster: 5,000 nodes and 250,000 addresses, each address with a route of its own.
 //!
-//! The floor is a plain ordered map of the same finished routes: what it costs to have them at all.
+//! The lower bound is a plain ordered map of the same finished routes: the cost of just keeping them.
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 
@@ -50,7 +50,7 @@ fn main() -> Result<()> {
     let floor = start.elapsed().as_secs_f64();
     let with_map = heap::now();
     drop(map);
-    // The updates are consumed, and the messages are gone with the map: what is left is the graph.
+    // The updates are consumed, and the messages were dropped with the map: only the graph is left.
     let kept = megabytes(heap::now() - before);
     let floor_memory = megabytes(with_map.min(with_messages) - heap::now());
 
@@ -127,10 +127,13 @@ fn node(index: u32, generation: u32) -> FeedEntry {
     let address = Ipv4Addr::from_bits(0xac10_0000 + index + generation * NODES);
     node.spec.bgp =
         Some(NodeBGPSpec { ipv4_address: format!("{address}/24").into(), ..NodeBGPSpec::default() });
-    FeedEntry::Node(format!("node-{index}"), Some(Box::new(convert::node::node(node, &mut Faults::new()))))
+    FeedEntry::Node(
+        format!("node-{index}").into(),
+        Some(Box::new(convert::node::node(node, &mut Faults::new()))),
+    )
 }
 
-/// A block whose owner is gone: every address has a route of its own, the last to another node in each generation.
+/// A block whose owner is gone: every address has its own route, the last one to another node in each generation.
 fn block(index: u32, generation: u32) -> Result<FeedEntry> {
     let cidr = IpNet::new(Ipv4Addr::from_bits(0x0a00_0000 + index * 64).into(), 26)?;
     let attribute = |node: u32| serde_json::json!({"handle_id": format!("k8s-pod-network.{index}-{node}"), "secondary": {"node": format!("node-{node}")}});

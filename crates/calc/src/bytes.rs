@@ -1,12 +1,12 @@
-//! Numbers, texts and networks as few bytes as possible, for what is kept in memory by the hundred thousand.
+//! Encodes numbers, texts and networks in as few bytes as possible, for data that is kept by the hundred thousand.
 //!
-//! What is read here was written here, by the same process; a reader that finds nonsense stops with `None` and never
-//! panics, but nobody else's data is decoded with it.
+//! The reader only sees what this module wrote in the same process. It returns `None` for malformed bytes and never
+//! panics, but it is not meant for data from elsewhere.
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The mark before an IPv6 network; before an IPv4 network stands its prefix length.
+/// The byte before an IPv6 network; before an IPv4 network it is the prefix length.
 const V6: u8 = 64;
 
 /// Appends a number: seven bits per byte, the lowest first.
@@ -19,12 +19,12 @@ pub(crate) fn put_number(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// How many bytes a number takes.
+/// Returns the number of bytes that a number takes.
 pub(crate) fn number_len(number: u64) -> usize {
     (64 - (number | 1).leading_zeros()).div_ceil(7) as usize
 }
 
-/// Appends a text or other bytes with their length before them.
+/// Appends a text or other bytes, preceded by their length.
 pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_number(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
@@ -44,7 +44,7 @@ pub(crate) fn put_net(out: &mut Vec<u8>, net: &IpNet) {
     }
 }
 
-/// Reads what the functions above wrote.
+/// Reads what the functions of this module wrote.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
@@ -63,7 +63,7 @@ impl<'a> Reader<'a> {
 
     #[inline]
     pub(crate) fn number(&mut self) -> Option<u64> {
-        // Nearly all numbers here are below 128.
+        // Nearly all numbers here are less than 128.
         if let Some((&first, rest)) = self.0.split_first()
             && first < 0x80
         {
@@ -82,13 +82,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A number that was a `u32`.
+    /// Reads a number that was written from a `u32`.
     #[inline]
     pub(crate) fn small(&mut self) -> Option<u32> {
         u32::try_from(self.number()?).ok()
     }
 
-    /// As many bytes as are asked for.
+    /// Reads this many bytes.
     #[inline]
     pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
         Some(taken)
     }
 
-    /// Bytes with their length before them.
+    /// Reads bytes that are preceded by their length.
     #[inline]
     pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
         let count = usize::try_from(self.number()?).ok()?;

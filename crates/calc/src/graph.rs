@@ -1,4 +1,4 @@
-//! The graph itself: which part hears of what, and in which order they are asked at a flush.
+//! The graph itself: which parts receive which entries, and the order in which they run at a flush.
 
 use crate::members::Members;
 use crate::network::{Network, NetworkSettings};
@@ -9,27 +9,32 @@ use crate::sequencer::{MemberSource, Sequencer, SetIndex, Source};
 use crate::service_index::ServiceIndex;
 use crate::set_matcher::{Output, SetMatcher};
 use crate::stats::{HostCounts, Stats};
+use api::KubernetesEndpointSlice;
 use messages::{
-    HostEndpointName, IpSetMember, NodeName, Policy, PolicyId, Text, ToDataplane, WorkloadEndpointId,
+    HostEndpointName, IpSetMember, NodeName, Policy, PolicyId, ProfileName, Text, ToDataplane,
+    WorkloadEndpointId,
 };
-use model::feed::{FeedEntry, HostEndpoint, NetworkSet, Status, TextMap, WorkloadEndpoint};
+use model::feed::{
+    FeedEntry, HostEndpoint, NamespacedName, NetworkSet, Node, Status, TextMap, WorkloadEndpoint,
+};
 use model::v1::{HostEndpointKey, WorkloadEndpointKey};
 
-/// What the graph must know about its host.
+/// The settings of the graph.
 #[derive(Clone, Debug, Default)]
 pub struct GraphConfig {
-    /// The name of this host, as endpoints and nodes carry it.
+    /// The name of this host, as it is in endpoints and nodes.
     pub host: NodeName,
-    /// Whether a member of a set that lies within another member is left out: nftables cannot hold both.
+    /// Whether a member of a set that lies within another member is left out; nftables accepts no overlaps.
     pub suppress_overlaps: bool,
-    /// Whether workloads of Istio's ambient mesh are marked.
+    /// Whether workloads of Istio's ambient mesh are marked in their messages, and put into a set.
     pub istio_ambient: bool,
-    /// Whether workload endpoints may ask for source addresses that are not theirs. If not, one that asks is treated as
-    /// missing.
+    /// Whether workload endpoints may use source addresses that are not theirs. If not, an endpoint that wants to is
+    /// treated as missing.
     pub allows_source_spoofing: bool,
-    /// Whether the dataplane serves services itself, and so gets services and endpoint slices with all their fields.
+    /// Whether the dataplane serves services itself, and so receives services and endpoint slices with all their
+    /// fields.
     pub serves_services: bool,
-    /// What the network half must know.
+    /// The settings of the network half.
     pub network: NetworkSettings,
 }
 
@@ -58,17 +63,17 @@ enum InSync {
 }
 
 impl CalcGraph {
-    /// A graph that knows nothing yet.
+    /// Creates an empty graph.
     #[must_use]
     pub fn new(config: GraphConfig) -> Self {
         let mut registry = SetRegistry::default();
         if config.istio_ambient {
-            // This set is always in use; the reference to it is never given back.
+            // This set is always in use; its reference is never released.
             registry.acquire(SetSpec::Fixed { id: ISTIO_SET, selector: istio_selector() });
         }
         Self {
-            active: ActiveRules::new(ComputedSources::new(&config.host, config.istio_ambient)),
-            network: Network::new(config.host.text().clone(), config.network),
+            active: ActiveRules::new(ComputedSources::new(config.host.clone(), config.istio_ambient)),
+            network: Network::new(config.host.clone(), config.network),
             config,
             population: Population::default(),
             registry,
@@ -82,7 +87,7 @@ impl CalcGraph {
         }
     }
 
-    /// Takes in one entry of the feed. Nothing is sent before the next flush.
+    /// Applies one entry of the feed. Nothing is sent before the next flush.
     pub fn on_entry(&mut self, mut entry: FeedEntry) {
         if let FeedEntry::WorkloadEndpoint(key, value) = &mut entry
             && let Some(reason) = value.as_deref().and_then(|endpoint| self.refusal(endpoint))
@@ -113,20 +118,8 @@ impl CalcGraph {
                 self.set_profile_labels(&name, &labels);
             }
             FeedEntry::HostConfig(key, text) => self.hosts.set_entry(&key.host, &key.name, text.is_some()),
-            FeedEntry::Node(name, node) => {
-                self.hosts.set_entry(&name, "", node.is_some());
-                if *name == *self.config.host {
-                    let labels = node.map(|node| node.object.metadata.labels).unwrap_or_default();
-                    self.active.computed.set_node_labels(labels);
-                }
-            }
-            FeedEntry::EndpointSlice(key, slice) => {
-                let mut output = Output { members: &mut self.members, told: &mut self.sequencer.ip_sets };
-                self.services.set_slice(&key.namespace, &key.name, slice.as_deref(), &mut output);
-                if self.config.serves_services {
-                    self.sequencer.slice_object(key, slice);
-                }
-            }
+            FeedEntry::Node(name, node) => self.set_node(&name, node),
+            FeedEntry::EndpointSlice(key, slice) => self.set_slice(key, slice),
             FeedEntry::Service(key, service) if self.config.serves_services => {
                 self.sequencer.service_object(key, service);
             }
@@ -134,7 +127,7 @@ impl CalcGraph {
             FeedEntry::LiveMigration(key, migration) => {
                 self.active.computed.set_migration(key, migration.map(|migration| *migration));
             }
-            // Of interest to the network half only, or not to this crate.
+            // These concern only the network half, or nothing in this crate.
             FeedEntry::Ready(..)
             | FeedEntry::GlobalConfig(..)
             | FeedEntry::FelixConfiguration(..)
@@ -150,7 +143,8 @@ impl CalcGraph {
         }
     }
 
-    /// Why nothing is programmed for a workload endpoint, wherever it is: nobody may take its addresses for granted.
+    /// Returns why nothing is programmed for a workload endpoint, on whichever host: no policy may rely on its
+    /// addresses.
     fn refusal(&self, endpoint: &WorkloadEndpoint) -> Option<&'static str> {
         if endpoint.name.is_empty() {
             return Some("it does not name its interface");
@@ -159,7 +153,7 @@ impl CalcGraph {
             .then_some("it asks for foreign source addresses; set Felix's parameter WorkloadSourceSpoofing to Any to allow that")
     }
 
-    /// Takes in how far the feed has come.
+    /// Applies the status of the feed.
     pub fn on_status(&mut self, status: Status) {
         self.network.on_status(status, &mut self.sequencer);
         if status == Status::InSync && self.in_sync == InSync::NotYet {
@@ -169,13 +163,14 @@ impl CalcGraph {
 
     /// Sends what changed since the last flush, in an order that is safe to apply.
     ///
-    /// Until the feed is in sync for the first time, nothing about policy is sent: what is not known yet might be what
-    /// restricts an endpoint.
+    /// Until the feed is in sync for the first time, nothing about policy is sent: a policy that has not arrived yet
+    /// might restrict an endpoint.
     pub fn flush(&mut self, out: &mut Vec<ToDataplane>) {
         self.flush_each(|message| out.push(message));
     }
 
-    /// The same, one message at a time: the messages of a first flush together are larger than the graph.
+    /// Does what [`Self::flush`] does, one message at a time: together, the messages of a first flush are larger than
+    /// the graph.
     pub fn flush_each(&mut self, mut sink: impl FnMut(ToDataplane)) {
         if self.in_sync != InSync::NotYet {
             self.resolve();
@@ -190,7 +185,7 @@ impl CalcGraph {
         }
     }
 
-    /// Figures for metrics.
+    /// Returns the figures for metrics.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let policy = self.active.counts();
@@ -261,7 +256,7 @@ impl CalcGraph {
         let item = ItemKey::from(key);
         let put = self.population.put(&item, &endpoint.labels, &endpoint.profile_ids, &packed);
         self.scratch = packed;
-        if key.host == *self.config.host {
+        if key.host == self.config.host {
             let id = WorkloadEndpointId {
                 orchestrator: Text::from(key.orchestrator.as_str()),
                 workload: Text::from(key.workload.as_str()),
@@ -278,7 +273,7 @@ impl CalcGraph {
         let item = ItemKey::from(key);
         let put = self.population.put(&item, &endpoint.labels, &endpoint.profile_ids, &packed);
         self.scratch = packed;
-        if key.host == *self.config.host {
+        if key.host == self.config.host {
             self.put_local(
                 &put,
                 LocalEndpoint::Host(HostEndpointName::from(key.endpoint.as_str()), endpoint),
@@ -315,14 +310,30 @@ impl CalcGraph {
     fn remove_item(&mut self, key: &ItemKey<'_>) {
         let Some((id, item)) = self.population.remove(key) else { return };
         self.hosts.count(key, false);
-        if key.host() == Some(self.config.host.as_str()) {
+        if key.host() == Some(&self.config.host) {
             self.active.remove_local(id, &mut self.sequencer);
         }
         let mut output = Output { members: &mut self.members, told: &mut self.sequencer.ip_sets };
         self.matcher.removed(id, &item, &mut self.population, &mut output);
     }
 
-    fn set_profile_labels(&mut self, name: &str, labels: &TextMap) {
+    fn set_node(&mut self, name: &NodeName, node: Option<Box<Node>>) {
+        self.hosts.set_entry(name, "", node.is_some());
+        if *name == self.config.host {
+            let labels = node.map(|node| node.object.metadata.labels).unwrap_or_default();
+            self.active.computed.set_node_labels(labels);
+        }
+    }
+
+    fn set_slice(&mut self, key: NamespacedName, slice: Option<Box<KubernetesEndpointSlice>>) {
+        let mut output = Output { members: &mut self.members, told: &mut self.sequencer.ip_sets };
+        self.services.set_slice(&key.namespace, &key.name, slice.as_deref(), &mut output);
+        if self.config.serves_services {
+            self.sequencer.slice_object(key, slice);
+        }
+    }
+
+    fn set_profile_labels(&mut self, name: &ProfileName, labels: &TextMap) {
         if labels.is_empty() && self.population.find_parent(name).is_none() {
             return;
         }
@@ -338,7 +349,7 @@ impl CalcGraph {
     }
 }
 
-/// What the sequencer asks for when it sends.
+/// What the sequencer reads when it sends.
 struct Contents<'a> {
     members: &'a Members,
     active: &'a ActiveRules,

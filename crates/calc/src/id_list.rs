@@ -1,8 +1,8 @@
 //! A list of small numbers that needs no allocation while it is short: most endpoints have one or two profiles and are
-//! in one or two sets, and there are hundreds of thousands of them.
+//! in one or two sets, and there are hundreds of thousands of endpoints.
 //!
-//! The same type serves as an ordered list (profiles of an endpoint) and as a sorted set (everything else); the methods
-//! say which.
+//! The type serves as an ordered list (the profiles of an endpoint) and as a sorted set (everything else); each method
+//! says which it is for.
 
 use crate::slab::RowId;
 
@@ -46,7 +46,7 @@ impl<I: RowId> From<Vec<I>> for IdList<I> {
 }
 
 impl<I: RowId> FromIterator<I> for IdList<I> {
-    /// In their order, without an allocation where they are few.
+    /// Collects numbers in their order, without an allocation if they are few.
     fn from_iter<T: IntoIterator<Item = I>>(ids: T) -> Self {
         let mut rest = ids.into_iter();
         let mut few = [I::from_number(0); 3];
@@ -63,7 +63,7 @@ impl<I: RowId> FromIterator<I> for IdList<I> {
 }
 
 impl<I: RowId> IdList<I> {
-    /// The numbers, in their order.
+    /// The numbers in their order.
     pub(crate) fn as_slice(&self) -> &[I] {
         match self {
             Self::Inline { len, ids } => ids.get(..usize::from(*len)).unwrap_or_default(),
@@ -79,12 +79,12 @@ impl<I: RowId> IdList<I> {
         self.as_slice().is_empty()
     }
 
-    /// Whether the sorted set holds `id`.
+    /// Whether the sorted set contains `id`.
     pub(crate) fn contains(&self, id: I) -> bool {
         self.as_slice().binary_search(&id).is_ok()
     }
 
-    /// Puts `id` into the sorted set. False if it was there.
+    /// Inserts `id` into the sorted set. Returns whether it is new.
     pub(crate) fn insert(&mut self, id: I) -> bool {
         let Err(place) = self.as_slice().binary_search(&id) else { return false };
         match self {
@@ -106,7 +106,7 @@ impl<I: RowId> IdList<I> {
         true
     }
 
-    /// Takes `id` out of the sorted set. False if it was not there.
+    /// Removes `id` from the sorted set. Returns whether it was there.
     pub(crate) fn remove(&mut self, id: I) -> bool {
         let Ok(place) = self.as_slice().binary_search(&id) else { return false };
         match self {

@@ -1,9 +1,9 @@
-//! Sets of labels, packed and shared: endpoints of one deployment have the same labels, and most labels are never looked
-//! at.
+//! Sets of labels, packed and shared: the endpoints of one deployment have the same labels, and most labels are never
+//! looked at.
 //!
-//! A set is one run of bytes: for each label the symbol of its name, the length of its value and the value, in the order
-//! of the symbols. Values are kept as they are and not as symbols: many occur only once (hashes, names of pods), and one
-//! that repeats is mostly part of a set that repeats. Nothing here knows about inheritance.
+//! A set is one run of bytes: for each label the symbol of its name, the length of its value and the value, in the
+//! order of the symbols. Values are not symbols: many occur only once (hashes, names of pods), and a value that repeats
+//! is mostly part of a set that repeats. Inheritance is handled elsewhere.
 
 use crate::bytes::{Reader, put_bytes, put_number};
 use crate::symbols::{Symbol, Symbols};
@@ -16,7 +16,7 @@ use std::ops::Range;
 pub(crate) struct LabelSetId(u32);
 
 impl LabelSetId {
-    /// The set without labels. It needs no reference.
+    /// The set without labels. It is not reference-counted.
     pub(crate) const EMPTY: Self = Self(0);
 
     fn place(self) -> usize {
@@ -30,10 +30,10 @@ struct Entry {
     references: u32,
 }
 
-/// All sets of labels, each once, with reference counts, and the names of labels.
+/// All sets of labels, each kept once with a reference count, and the names of labels.
 #[derive(Debug)]
 pub(crate) struct LabelSets {
-    /// The names of labels. Selectors hold references here, too.
+    /// The names of labels. Selectors also hold references here.
     pub(crate) names: Symbols,
     entries: Vec<Entry>,
     free: Vec<LabelSetId>,
@@ -60,7 +60,7 @@ impl Default for LabelSets {
 }
 
 impl LabelSets {
-    /// The set of these labels, with one more reference.
+    /// Returns the set of these labels, with one more reference.
     pub(crate) fn acquire<'l>(&mut self, labels: impl IntoIterator<Item = (&'l str, &'l str)>) -> LabelSetId {
         self.scratch.clear();
         self.values.clear();
@@ -101,7 +101,7 @@ impl LabelSets {
         id
     }
 
-    /// Gives a reference back.
+    /// Releases a reference.
     pub(crate) fn release(&mut self, id: LabelSetId) {
         if id == LabelSetId::EMPTY {
             return;
@@ -127,7 +127,7 @@ impl LabelSets {
         Labels { bytes: self.entries.get(id.place()).map_or(&[], |entry| &entry.bytes) }
     }
 
-    /// How many different sets there are, the empty one not counted.
+    /// The number of different sets, not counting the empty one.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.by_content.len()

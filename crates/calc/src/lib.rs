@@ -1,4 +1,4 @@
-//! The calculation graph: from updates of the datastore to the exact list of what this one host must program.
+//! The calculation graph: computes from updates of the datastore exactly what this one host must program.
 //!
 //! ```text
 //!  Update ─► graph ─┬─► local endpoints ─► active policies and profiles ─► rules ─► sets in use
@@ -10,11 +10,11 @@
 //!                                   all ─► sequencer ─► Vec<ToDataplane>
 //! ```
 //!
-//! What comes out depends only on what is there, never on the order in which it came. Work is proportional to change: an
-//! update costs what it touches. Parts know each other by small numbers (places in tables), never by pointers, and nothing
-//! is computed twice.
+//! The output depends only on the current state, never on the order in which it arrived. Work is proportional to
+//! change: an update costs what it touches. Parts refer to each other by small numbers (places in tables), never by
+//! pointers, and nothing is computed twice.
 //!
-//! It refuses to do IO, to look at the clock, and to wait: the caller decides when to [`CalcGraph::flush`].
+//! It does no IO, has no clock and never waits: the caller decides when to [`CalcGraph::flush`].
 
 mod bytes;
 mod graph;

@@ -1,11 +1,11 @@
-//! Which selectors match which labels, without trying them all.
+//! Finds the selectors that match some labels without trying them all.
 //!
-//! - [`Code`]: a selector made ready for many evaluations.
-//! - [`SelectorIndex`]: selectors by what they demand, to ask which could match some labels.
-//! - [`ItemIndex`]: endpoints and network sets by their labels, to ask whom a selector could match.
+//! - [`Code`]: a selector compiled for many evaluations.
+//! - [`SelectorIndex`]: selectors by their demands, to find those that could match some labels.
+//! - [`ItemIndex`]: endpoints and network sets by their labels, to find those that a selector could match.
 //!
-//! Both indexes answer with candidates: everybody who matches is among them, and whoever asks evaluates them. Values are
-//! known to them by hash only; that two values share one costs an evaluation and changes no result.
+//! Both indexes return candidates: all matches are among them, and the caller evaluates each. They know values only by
+//! their hash; a collision costs an evaluation and does not change the result.
 
 mod code;
 mod item_index;
@@ -22,7 +22,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use selector::Selector;
 use std::hash::BuildHasher;
 
-/// The one way in which values are hashed here.
+/// The hash function for values; both indexes and demands must share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ValueHasher(DefaultHashBuilder);
 
@@ -32,14 +32,14 @@ impl ValueHasher {
     }
 }
 
-/// What a selector demands of one label: that it is there, perhaps with one of some values.
+/// What a selector demands of one label: that it is present, or that it has one of some values.
 #[derive(Clone, Debug)]
 pub(crate) struct Demand {
     pub(crate) name: Symbol,
     pub(crate) values: Option<Box<[u64]>>,
 }
 
-/// Everything that a selector demands; none if nothing can satisfy it.
+/// Returns all demands of a selector; `None` if nothing can satisfy it.
 pub(crate) fn demands(selector: &Selector, names: &Symbols, hasher: &ValueHasher) -> Option<Vec<Demand>> {
     let restrictions = selector.label_restrictions();
     if restrictions.values().any(|restriction| !restriction.possible_to_satisfy()) {
@@ -58,7 +58,7 @@ pub(crate) fn demands(selector: &Selector, names: &Symbols, hasher: &ValueHasher
             Some(Demand { name: names.find(&label)?, values })
         })
         .collect();
-    // Few values first: where two places are as good, this decides.
+    // Fewest values first, which decides between places that are equally good.
     demands.sort_by_key(|demand| demand.values.as_ref().map_or(usize::MAX, |values| values.len()));
     Some(demands)
 }

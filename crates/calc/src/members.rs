@@ -1,8 +1,8 @@
-//! The members of the sets in use, with how often each is contributed, in as little memory as that takes.
+//! The members of the sets in use, with the number of contributions of each, in as little memory as possible.
 //!
-//! An address may be contributed by several endpoints, and a network may contain others. Members are kept in order, so a set
-//! is written out sorted without sorting. Where the dataplane cannot hold a member and another one that contains it, only
-//! the wider one is reported; the narrower comes back when the wider goes.
+//! Several endpoints may contribute an address, and a network may contain others. Members are kept in order, so that a
+//! set is written out sorted without sorting. Where the dataplane cannot hold a member and another one that contains
+//! it, only the wider one is reported; the narrower one is reported again when the wider one is gone.
 
 mod counted;
 mod key;
@@ -18,7 +18,7 @@ use std::net::IpAddr;
 #[derive(Debug)]
 struct SetMembers {
     set_type: IpSetType,
-    /// Whether members within others are left out of what is reported.
+    /// Whether members within others are not reported.
     suppress: bool,
     v4: Counted<Key4>,
     v6: Counted<Key6>,
@@ -30,7 +30,7 @@ pub(crate) struct Members {
     sets: Vec<Option<SetMembers>>,
 }
 
-/// A member on its way in or out.
+/// A member that is added or removed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Member {
     Net(IpNet),
@@ -38,7 +38,7 @@ pub(crate) enum Member {
 }
 
 impl Members {
-    /// Begins a set without members.
+    /// Adds an empty set.
     pub(crate) fn open(&mut self, set: SetIndex, set_type: IpSetType, suppress: bool) {
         if self.sets.len() <= set.place() {
             self.sets.resize_with(set.place() + 1, || None);
@@ -48,19 +48,19 @@ impl Members {
             Some(SetMembers { set_type, suppress, v4: Counted::default(), v6: Counted::default() });
     }
 
-    /// Forgets a set with all its members.
+    /// Drops a set with all its members.
     pub(crate) fn close(&mut self, set: SetIndex) {
         if let Some(members) = self.sets.get_mut(set.place()) {
             *members = None;
         }
     }
 
-    /// Somebody contributes a member.
+    /// Adds a contribution of a member.
     pub(crate) fn add(&mut self, set: SetIndex, member: Member, told: &mut IpSets) {
         self.change(set, member, Way::In, told);
     }
 
-    /// Somebody does not contribute a member any more.
+    /// Removes a contribution of a member.
     pub(crate) fn remove(&mut self, set: SetIndex, member: Member, told: &mut IpSets) {
         self.change(set, member, Way::Out, told);
     }
@@ -75,7 +75,7 @@ impl Members {
     }
 }
 
-/// Where a member is going.
+/// Whether a member is added or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     In,
@@ -147,7 +147,7 @@ fn change<K: MemberKey>(
         if members.is_covered(key) {
             return;
         }
-        // What a wider member hides goes when that comes, and comes when that goes.
+        // Members that a wider one hides are removed when it is added, and added when it is removed.
         for within in members.widest_within(key) {
             way.back().tell(told, set, within.member(set_type));
         }
@@ -159,7 +159,8 @@ fn list<K: MemberKey>(members: &Counted<K>, set_type: IpSetType, suppress: bool,
     let mut widest: Option<K> = None;
     for key in members.iter() {
         if suppress {
-            // In order, whatever contains a network stands before it, and everything between is contained too.
+            // In this order, everything that contains a network comes before it, and everything in between is also
+            // contained.
             if widest.is_some_and(|wide| wide.contains(key)) {
                 continue;
             }

@@ -1,8 +1,8 @@
-//! The network half of the graph: where addresses are, how to get there, and what the dataplane must know about hosts,
-//! pools, services, namespaces and service accounts.
+//! The network half of the graph: where addresses are, how packets reach them, and what the dataplane must know about
+//! hosts, pools, services, namespaces and service accounts.
 //!
-//! Each part hears the entries of the feed that concern it and keeps only what it needs to tell news from repetition.
-//! Parts do not know each other. Policies, sets and endpoints are the other half's business.
+//! Each part receives the entries of the feed that concern it and keeps only what it needs to tell changes from
+//! repetitions. Parts do not know each other. The other half handles policies, sets and endpoints.
 
 mod encapsulation;
 #[cfg(test)]
@@ -20,22 +20,22 @@ use crate::sequencer::Sequencer;
 use api::RouteOrigin;
 use encapsulation::EncapsulationReport;
 use hosts::Hosts;
-use messages::Text;
+use messages::NodeName;
 use model::feed::{FeedEntry, Status};
 use passthrough::Passthrough;
 use routes::Routes;
 use vteps::Vteps;
 
-/// What the network half must know about its host.
+/// The settings of the network half.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NetworkSettings {
-    /// Where the places of workloads are read from: endpoints everywhere, or (also unless set) blocks and endpoints here.
+    /// The source of the workloads' places: endpoints everywhere, or (the default) blocks, and endpoints on this host.
     pub route_source: Option<RouteOrigin>,
-    /// What the configuration says about encapsulation.
+    /// The configuration's settings for encapsulation.
     pub encapsulation: EncapsulationSettings,
-    /// Whether routes are left out: nothing on this host makes use of them.
+    /// Whether routes are left out, because nothing on this host uses them.
     pub without_routes: bool,
-    /// Whether VXLAN devices are left out: no pool uses VXLAN.
+    /// Whether VXLAN devices are left out, because no pool uses VXLAN.
     pub without_vteps: bool,
 }
 
@@ -50,8 +50,8 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// A network about which nothing is known yet, as seen from this host.
-    pub(crate) fn new(host: Text, settings: NetworkSettings) -> Self {
+    /// Creates an empty network half, from the point of view of this host.
+    pub(crate) fn new(host: NodeName, settings: NetworkSettings) -> Self {
         Self {
             routes: (!settings.without_routes)
                 .then(|| Routes::new(host, settings.route_source.unwrap_or(RouteOrigin::CalicoIPAM))),
@@ -62,7 +62,7 @@ impl Network {
         }
     }
 
-    /// Takes in one entry of the feed. Entries that concern no part are ignored.
+    /// Applies one entry of the feed. Entries that concern no part are ignored.
     pub(crate) fn on_entry(&mut self, entry: &FeedEntry, out: &mut Sequencer) {
         match entry {
             FeedEntry::Block(cidr, block) => {
@@ -110,12 +110,12 @@ impl Network {
         }
     }
 
-    /// Takes in how far the feed has come.
+    /// Applies the status of the feed.
     pub(crate) fn on_status(&mut self, status: Status, out: &mut Sequencer) {
         self.encapsulation.on_status(status, out);
     }
 
-    /// Resolves what was left for the flush. Called before the sequencer sends.
+    /// Resolves what was left for the flush. Must be called before the sequencer sends.
     pub(crate) fn flush(&mut self, out: &mut Sequencer) {
         if let Some(routes) = &mut self.routes {
             routes.flush(out);

@@ -1,10 +1,10 @@
-//! Rules as runs of bytes. All policies and profiles of the cluster are kept, but only few of them concern this host, and a
-//! rule is a large struct of mostly empty lists: packed, it is a few dozen bytes.
+//! Rules as runs of bytes. All policies and profiles of the cluster are kept, but only few of them concern this host. A
+//! rule is a large struct of mostly empty lists; packed, it is a few dozen bytes.
 //!
-//! A run begins with the sets that its rules name, so that they are known without reading the rules; rules name them by
-//! place. A text that occurred before in the same run, or that the reader has anyway (the policy's selector, its
-//! namespace), is written as its number. Equal rules with equal known texts give equal bytes, so comparing bytes shows
-//! whether anything changed. Only what reaches the dataplane is kept.
+//! A run begins with the sets that its rules name, so that they can be found without reading the rules; rules refer to
+//! sets by place. A text that occurred before in the same run, or that the reader knows anyway (the policy's selector,
+//! its namespace), is written as its number. Equal rules with equal known texts give equal bytes, so comparing bytes
+//! shows whether anything changed. Only what reaches the dataplane is kept.
 
 use crate::bytes::{Reader, put_bytes, put_net, put_number};
 use crate::population::PortProtocol;
@@ -16,10 +16,10 @@ use model::IpVersion;
 use model::feed::{self, Port, Protocol, RuleAction, TextMap};
 use selector::Selector;
 
-/// Room for the rules of most policies.
+/// Enough for the rules of most policies.
 const ROOM: usize = 256;
 
-/// Packs some texts, and the rules of both directions. `known` are texts that the reader will have.
+/// Packs some texts, and the rules of both directions. `known` are the texts that the reader will know.
 pub(crate) fn pack(
     known: &[&str],
     texts: &[&str],
@@ -51,12 +51,12 @@ pub(crate) fn pack(
     writer.out.into_boxed_slice()
 }
 
-/// The sets that packed rules name. What was packed here is read here, with the same `known`, so nothing is ever missing.
+/// Returns the sets that packed rules name. `known` must be the same as for [`pack`], so nothing is ever missing.
 pub(crate) fn sets(known: &[&str], packed: &[u8]) -> Vec<SetSpec> {
     TextReader::new(known, packed).sets().unwrap_or_default()
 }
 
-/// What was packed: texts, and rules as the dataplane gets them, without ids.
+/// Unpacked texts, and rules in the form for the dataplane, without ids.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Unpacked {
     pub(crate) texts: Vec<String>,
@@ -64,7 +64,7 @@ pub(crate) struct Unpacked {
     pub(crate) outbound: Vec<Rule>,
 }
 
-/// What [`pack`] packed, with the same `known`. The sets have these names, in the order of [`sets`].
+/// Unpacks what [`pack`] packed, with the same `known`. `names` are those of the sets, in the order of [`sets`].
 pub(crate) fn unpack(known: &[&str], packed: &[u8], names: &[IpSetId]) -> Unpacked {
     TextReader::new(known, packed).all(names).unwrap_or_default()
 }
@@ -154,7 +154,7 @@ impl<'a> Writer<'a> {
                 self.number(if *with_ports { 5 } else { 6 });
                 self.text(service);
             }
-            // No rule names one.
+            // No rule names a fixed set.
             SetSpec::Fixed { id, .. } => {
                 self.number(7);
                 self.text(id);
@@ -302,7 +302,7 @@ impl<'a> TextReader<'a> {
     }
 
     fn all(mut self, names: &[IpSetId]) -> Option<Unpacked> {
-        // The sets are known; the texts in them are needed, because others refer to them.
+        // The sets are known already, but their texts are needed, because others refer to them.
         self.list(|reader| reader.set_texts().map(drop))?;
         Some(Unpacked {
             texts: self.texts()?,

@@ -1,8 +1,8 @@
-//! Which policies and profiles apply to the endpoints of this host, and in which order.
+//! The policies and profiles that apply to the endpoints of this host, and their order.
 //!
-//! All policies are kept, packed; those whose selector selects a local endpoint are active: their rules are scanned for
-//! sets, and they are sent. Everything is decided at the flush, from what is there then, so that what comes and goes between
-//! two flushes costs next to nothing.
+//! All policies are kept in packed form. A policy whose selector matches a local endpoint is active: its rules are
+//! scanned for sets, and it is sent. Everything is decided at the flush, from the state at that time, so that what
+//! appears and disappears between two flushes costs next to nothing.
 
 mod computed;
 mod endpoints;
@@ -19,7 +19,7 @@ use crate::rules::{SetRegistry, fill_in_rule_ids};
 use crate::sequencer::{Sequencer, SetIndex};
 use computed::Computed;
 use endpoints::Tiers;
-use messages::{Policy, PolicyId};
+use messages::{Policy, PolicyId, ProfileName, TierName};
 use model::feed::{self, Tier};
 use model::v1::PolicyKey;
 use order::{PolicyOrder, tier_name};
@@ -46,16 +46,16 @@ pub(crate) struct ActiveRules {
     locals: BTreeMap<ItemId, Local>,
     /// Policies that may have become active or inactive, or whose content changed while active.
     stale_policies: BTreeSet<PolicyRef>,
-    /// Of those, the ones that must be sent again if they are active, whatever they were before.
+    /// Those among them that must be sent again if they are active, whatever they were before.
     changed_policies: BTreeSet<PolicyRef>,
-    /// Endpoints whose message may be another one than before.
+    /// Endpoints whose message may have changed.
     stale_endpoints: BTreeSet<ItemId>,
-    /// Sets of policies that are gone, to be given back when the new ones are known.
+    /// Sets of policies that are gone; they are released once the new ones are known.
     released: Vec<SetIndex>,
     active: usize,
 }
 
-/// How much there is.
+/// The numbers of policies, profiles, tiers and endpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PolicyCounts {
     pub(crate) policies: usize,
@@ -82,7 +82,7 @@ impl ActiveRules {
         }
     }
 
-    /// A policy is now this.
+    /// Adds or changes a policy.
     pub(crate) fn put_policy(&mut self, key: &PolicyKey, policy: &feed::Policy, population: &mut Population) {
         let names = &mut population.labels.names;
         let selector = self.selectors.get_or_add(&policy.selector, names);
@@ -127,7 +127,7 @@ impl ActiveRules {
         self.changed_policies.insert(found);
     }
 
-    /// A policy is gone.
+    /// Removes a policy.
     pub(crate) fn remove_policy(
         &mut self,
         key: &PolicyKey,
@@ -149,30 +149,30 @@ impl ActiveRules {
         self.changed_policies.remove(&policy);
     }
 
-    /// A tier is now this, or gone.
-    pub(crate) fn set_tier(&mut self, name: &str, tier: Option<Tier>) {
+    /// Adds, changes or removes a tier.
+    pub(crate) fn set_tier(&mut self, name: &TierName, tier: Option<Tier>) {
         if self.order.set_tier(name, tier) {
             let locals = self.locals.keys().copied();
             self.stale_endpoints.extend(locals.filter(|item| !self.selectors.of_endpoint(*item).is_empty()));
         }
     }
 
-    /// A profile has these rules, or is gone.
+    /// Adds, changes or removes the rules of a profile.
     pub(crate) fn set_profile_rules(
         &mut self,
-        name: &str,
+        name: &ProfileName,
         rules: Option<&feed::ProfileRules>,
         population: &mut Population,
     ) {
         self.profiles.set_rules(name, rules, population);
     }
 
-    /// A profile has other labels than before.
+    /// Notes that the labels of a profile with these members changed.
     pub(crate) fn parent_changed(&mut self, members: &[ItemId]) {
         self.selectors.parent_changed(members);
     }
 
-    /// A local endpoint is now this. `rematch` if its labels or profiles changed.
+    /// Adds or changes a local endpoint. `rematch` if its labels or profiles changed.
     pub(crate) fn put_local(&mut self, item: ItemId, endpoint: LocalEndpoint, rematch: bool) {
         if rematch {
             self.selectors.endpoint_changed(item);
@@ -189,7 +189,7 @@ impl ActiveRules {
         self.stale_endpoints.insert(item);
     }
 
-    /// A local endpoint is gone.
+    /// Removes a local endpoint.
     pub(crate) fn remove_local(&mut self, item: ItemId, sequencer: &mut Sequencer) {
         self.selectors.endpoint_removed(item);
         self.stale_endpoints.remove(&item);
@@ -202,7 +202,7 @@ impl ActiveRules {
     }
 
     /// Decides what applies now, and sends what changed. Sets that come into use are left in the registry, as are those
-    /// that are not used any more.
+    /// that are no longer used.
     pub(crate) fn resolve(
         &mut self,
         population: &mut Population,
@@ -213,7 +213,7 @@ impl ActiveRules {
         for selector in rematched.selectors {
             self.stale_policies.extend(self.selectors.policies(selector));
         }
-        // What a workload's message says besides policy depends on its labels, too.
+        // The parts of a workload's message other than policy also depend on its labels.
         let recompute: Vec<ItemId> = if self.computed.take_changed() {
             self.locals.keys().copied().collect()
         } else {
@@ -269,7 +269,7 @@ impl ActiveRules {
             return;
         }
         let id = row.active.as_ref().map_or_else(|| Arc::new(row.key()), |active| active.id.clone());
-        // Its message is made when it is sent: sets go first, and rules are large.
+        // The message is built when it is sent: sets are sent first, and rules are large.
         let sets = registry.acquire_all(row.sets(&id, self.selectors.text(row.selector)));
         sequencer.policy_update(id.clone());
         let Some(row) = self.table.get_mut(policy) else { return };
@@ -284,7 +284,7 @@ impl ActiveRules {
         }
     }
 
-    /// The message about an active policy.
+    /// Builds the message about an active policy.
     pub(crate) fn message(&self, id: &PolicyId, registry: &SetRegistry) -> Policy {
         let Some(row) = self.table.find(id).and_then(|policy| self.table.get(policy)) else {
             return Policy::default();
@@ -294,7 +294,7 @@ impl ActiveRules {
         let (namespace, unpacked) = row.unpack(id, selector, &registry.names(&active.sets));
         let mut message = Policy {
             namespace,
-            tier: tier_name(&self.table, row.tier).into(),
+            tier: tier_name(&self.table, row.tier),
             inbound_rules: unpacked.inbound,
             outbound_rules: unpacked.outbound,
             untracked: row.flags.has(Flags::DO_NOT_TRACK),

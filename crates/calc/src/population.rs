@@ -1,8 +1,8 @@
-//! Everybody who can be in a set: all workload endpoints, host endpoints and network sets of the cluster, and the
+//! Everything that can be in a set (all workload endpoints, host endpoints and network sets of the cluster) and the
 //! profiles whose labels they inherit.
 //!
-//! This is what most memory goes to, so a row is one small struct and one run of bytes (key, addresses, named ports);
-//! labels are shared. It refuses to know selectors; it only answers who is there and what labels they have.
+//! This takes most of the memory, so a row is one small struct and one run of bytes (key, addresses, named ports), and
+//! labels are shared. Selectors are handled elsewhere; this only knows which items there are and what labels they have.
 
 mod contribution;
 mod key;
@@ -18,6 +18,7 @@ use crate::sequencer::SetIndex;
 use crate::slab::{Slab, row_id};
 use crate::symbols::{Symbol, Symbols};
 use hashbrown::{DefaultHashBuilder, HashTable};
+use messages::ProfileName;
 use model::feed::{self, TextMap};
 use std::hash::BuildHasher;
 
@@ -34,13 +35,13 @@ row_id! {
 /// An endpoint or network set.
 #[derive(Debug)]
 pub(crate) struct Item {
-    /// The key with its length before it, then the contribution.
+    /// The key, preceded by its length, and then the contribution.
     body: Box<[u8]>,
     /// Its own labels.
     pub(crate) labels: LabelSetId,
-    /// Its profiles, the first first.
+    /// Its profiles, in order of precedence.
     pub(crate) parents: IdList<ParentId>,
-    /// The sets whose selectors match it; kept by whoever matches.
+    /// The sets whose selectors match it; maintained by the matcher.
     pub(crate) matches: IdList<SetIndex>,
 }
 
@@ -49,7 +50,7 @@ impl Item {
         Reader(&self.body).bytes().unwrap_or_default()
     }
 
-    /// What it brings into sets.
+    /// What it contributes to sets.
     pub(crate) fn contribution(&self) -> Contribution<'_> {
         let mut reader = Reader(&self.body);
         reader.bytes();
@@ -57,20 +58,20 @@ impl Item {
     }
 }
 
-/// A profile, or the name of one that is not there.
+/// A profile, or just the name of one that does not exist.
 #[derive(Debug)]
 pub(crate) struct Parent {
     /// The profile's name.
-    pub(crate) name: Box<str>,
+    pub(crate) name: ProfileName,
     /// The labels that it gives.
     pub(crate) labels: LabelSetId,
-    /// Who has the profile.
+    /// The items that have the profile.
     pub(crate) items: IdList<ItemId>,
-    /// What keeps the row although nobody has the profile: a mark per user.
+    /// The number of users that keep the row even if no item has the profile.
     pub(crate) pins: u32,
 }
 
-/// What an item was before a change. Its labels must be given back with [`Population::forget`].
+/// An item before a change. Its labels must be released with [`Population::forget`].
 #[derive(Debug)]
 pub(crate) struct Before {
     body: Box<[u8]>,
@@ -94,11 +95,11 @@ pub(crate) enum Put {
     Changed(ItemId, Before),
 }
 
-/// Everybody, and the profiles.
+/// All items, and the profiles.
 #[derive(Debug, Default)]
 pub(crate) struct Population {
     pub(crate) labels: LabelSets,
-    /// Names of hosts, orchestrators and interfaces in keys.
+    /// The names of hosts, orchestrators and interfaces in keys.
     words: Symbols,
     items: Slab<Item, ItemId>,
     by_key: HashTable<ItemId>,
@@ -133,7 +134,7 @@ impl Population {
         self.parents.iter()
     }
 
-    /// The labels of an item, with those that it inherits.
+    /// The labels of an item, including inherited ones.
     pub(crate) fn view<'a>(&'a self, item: &'a Item) -> Inherited<'a> {
         Inherited { population: self, own: self.labels.get(item.labels), parents: item.parents.as_slice() }
     }
@@ -143,7 +144,7 @@ impl Population {
         &mut self,
         key: &ItemKey<'_>,
         labels: &feed::Labels,
-        profiles: &[String],
+        profiles: &[ProfileName],
         contribution: &[u8],
     ) -> Put {
         let mut packed = std::mem::take(&mut self.scratch);
@@ -195,7 +196,7 @@ impl Population {
         let same_body = reader.0 == contribution;
         if same_body && item.labels == labels && item.parents == parents {
             self.labels.release(labels);
-            // The profiles of the old row are these, so none was added for the new one.
+            // The old row has the same profiles, so none was added for the new one.
             return Put::Same(id);
         }
         let new_body = if same_body { item.body.clone() } else { body(key, contribution) };
@@ -212,7 +213,7 @@ impl Population {
         Put::Changed(id, before)
     }
 
-    /// The item under a key, if there is one.
+    /// Returns the item of a key, if there is one.
     pub(crate) fn find_key(&mut self, key: &ItemKey<'_>) -> Option<ItemId> {
         let mut packed = std::mem::take(&mut self.scratch);
         packed.clear();
@@ -226,7 +227,7 @@ impl Population {
         self.by_key.find(hash, |id| self.items.get(*id).is_some_and(|item| item.key() == packed)).copied()
     }
 
-    /// Takes an item out. Its labels must be given back with [`Population::forget`].
+    /// Removes an item. Its labels must be released with [`Population::forget`].
     pub(crate) fn remove(&mut self, key: &ItemKey<'_>) -> Option<(ItemId, Item)> {
         let id = self.find_key(key)?;
         let hash = self.hasher.hash_one(self.items.get(id)?.key());
@@ -239,7 +240,7 @@ impl Population {
         Some((id, item))
     }
 
-    /// Gives back what an item held before it changed or went.
+    /// Releases the labels that an item had before it was changed or removed.
     pub(crate) fn forget(&mut self, labels: LabelSetId) {
         self.labels.release(labels);
     }
@@ -253,7 +254,7 @@ impl Population {
         }
     }
 
-    /// The item has left those of `old` that it has no more.
+    /// Removes the item from those of its `old` profiles that it no longer has.
     fn leave_parents(&mut self, id: ItemId, old: &IdList<ParentId>) {
         for &parent in old.as_slice() {
             let still = self.items.get(id).is_some_and(|item| item.parents.as_slice().contains(&parent));
@@ -276,18 +277,18 @@ impl Population {
         self.drop_parent_if_unused(parent);
     }
 
-    /// The row of a profile, made if there is none. The caller pins it or makes an item its member.
-    pub(crate) fn get_or_add_parent(&mut self, name: &str) -> ParentId {
+    /// Returns the row of a profile, which is added if there is none. The caller pins it or makes an item its member.
+    pub(crate) fn get_or_add_parent(&mut self, name: &ProfileName) -> ParentId {
         if let Some(id) = self.find_parent(name) {
             return id;
         }
         let id = self.parents.insert(Parent {
-            name: name.into(),
+            name: name.clone(),
             labels: LabelSetId::EMPTY,
             items: IdList::default(),
             pins: 0,
         });
-        let hash = self.hasher.hash_one(name);
+        let hash = self.hasher.hash_one(name.as_str());
         let (parents, hasher) = (&self.parents, &self.hasher);
         self.parent_by_name.insert_unique(hash, id, |id| {
             hasher.hash_one(parents.get(*id).map_or("", |parent| &*parent.name))
@@ -295,21 +296,21 @@ impl Population {
         id
     }
 
-    pub(crate) fn find_parent(&self, name: &str) -> Option<ParentId> {
-        let hash = self.hasher.hash_one(name);
+    pub(crate) fn find_parent(&self, name: &ProfileName) -> Option<ParentId> {
+        let hash = self.hasher.hash_one(name.as_str());
         self.parent_by_name
-            .find(hash, |id| self.parents.get(*id).is_some_and(|parent| *parent.name == *name))
+            .find(hash, |id| self.parents.get(*id).is_some_and(|parent| parent.name == *name))
             .copied()
     }
 
-    /// Keeps the row of a profile.
+    /// Keeps the row of a profile until [`Population::unpin_parent`].
     pub(crate) fn pin_parent(&mut self, id: ParentId) {
         if let Some(parent) = self.parents.get_mut(id) {
             parent.pins += 1;
         }
     }
 
-    /// Gives back what [`Population::pin_parent`] took.
+    /// Reverts [`Population::pin_parent`].
     pub(crate) fn unpin_parent(&mut self, id: ParentId) {
         if let Some(parent) = self.parents.get_mut(id) {
             parent.pins -= 1;
@@ -317,8 +318,8 @@ impl Population {
         self.drop_parent_if_unused(id);
     }
 
-    /// Gives a profile other labels. Returns the old ones, which the caller gives back with [`Population::forget`] after
-    /// use; none if nothing changed.
+    /// Changes the labels of a profile. Returns the old ones, which the caller releases with [`Population::forget`]
+    /// after use; `None` if nothing changed.
     pub(crate) fn set_parent_labels(&mut self, id: ParentId, labels: &TextMap) -> Option<LabelSetId> {
         let labels = self.labels.acquire(labels.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         let parent = self.parents.get_mut(id)?;
@@ -329,7 +330,7 @@ impl Population {
         Some(std::mem::replace(&mut parent.labels, labels))
     }
 
-    /// Forgets a profile that nobody has, nobody pinned, and that has no labels.
+    /// Removes a profile that no item has, that is not pinned and that has no labels.
     pub(crate) fn drop_parent_if_unused(&mut self, id: ParentId) {
         let Some(parent) = self.parents.get(id) else { return };
         if !parent.items.is_empty() || parent.pins > 0 || parent.labels != LabelSetId::EMPTY {
@@ -350,7 +351,7 @@ fn body(key: &[u8], contribution: &[u8]) -> Box<[u8]> {
     bytes.into_boxed_slice()
 }
 
-/// The labels of an item: its own, and for names that it has not, those of its profiles, the first first.
+/// The labels of an item: its own and, for names that it does not have, those of its profiles, in their order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inherited<'a> {
     population: &'a Population,
@@ -359,7 +360,7 @@ pub(crate) struct Inherited<'a> {
 }
 
 impl<'a> Inherited<'a> {
-    /// All labels with their values; a label that is inherited in vain may be among them.
+    /// All labels with their values; inherited labels that are overridden may be among them.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Symbol, &'a [u8])> + use<'a> {
         let population = self.population;
         self.own.chain(

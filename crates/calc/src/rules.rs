@@ -1,6 +1,6 @@
-//! From the conditions of rules to sets: selectors, named ports and services become sets that the dataplane matches against.
+//! From the conditions of rules to sets: selectors, named ports and services become sets that the dataplane matches.
 //!
-//! It refuses to know members; it says which sets there must be.
+//! This decides which sets there must be; their members are found elsewhere.
 
 mod rule_id;
 mod sets;
@@ -13,15 +13,15 @@ use hashbrown::HashMap;
 use model::feed::{Port, RuleEnd};
 use selector::Selector;
 
-/// The sets that the rules of one policy or profile name, each once, in the order in which they are named first.
+/// The sets that the rules of one policy or profile name, each once, in the order of first use.
 #[derive(Debug, Default)]
 pub(crate) struct SetList {
     specs: Vec<SetSpec>,
-    /// Their places, once they are many.
+    /// The places of the sets, once they are many.
     numbers: HashMap<SetSpec, usize>,
 }
 
-/// So many sets are compared one by one.
+/// Up to this many sets, a set is found by comparing each.
 const FEW: usize = 16;
 
 /// The sets that one end of a rule names, as places in a [`SetList`].
@@ -42,22 +42,22 @@ impl SetList {
         self.specs
     }
 
-    /// The sets of one end of a rule. Named ports belong to a protocol, which is in the rule.
+    /// The sets of one end of a rule. Named ports depend on the protocol, which is in the rule.
     pub(crate) fn add_end(&mut self, end: &RuleEnd, protocol: PortProtocol, is_destination: bool) -> EndSets {
-        // Within a positive selector, the negative one can be part of it: one set instead of two. Without one it cannot,
-        // because then it is about everything that is not an endpoint, too.
+        // A negative selector can be joined to a positive one: one set instead of two. Without a positive one it
+        // cannot, because then it also applies to everything that is not an endpoint.
         let (positive, negative) = match (&end.selector, &end.not_selector) {
             (Some(positive), Some(negative)) => (Some(positive.and_not(negative)), None),
             (positive, negative) => (positive.clone(), negative.clone()),
         };
-        // A set of named ports is cut down to the endpoints of the positive selector, for negated ports too: outside of
-        // it the rule does not match anyway.
+        // A set of named ports is limited to the endpoints of the positive selector, also for negated ports: other
+        // endpoints do not match the rule anyway.
         let mut sets = EndSets {
             named_ports: self.add_named_ports(&end.ports, positive.as_ref(), protocol),
             not_named_ports: self.add_named_ports(&end.not_ports, positive.as_ref(), protocol),
             ..EndSets::default()
         };
-        // With named ports alone, their sets have the selector in them already.
+        // With named ports alone, the selector is already part of their sets.
         if (sets.named_ports.is_empty() || sets.named_ports.len() < end.ports.len())
             && let Some(selector) = positive
         {
@@ -98,7 +98,7 @@ impl SetList {
             return place;
         }
         self.specs.push(spec);
-        // From here on they are looked up.
+        // From this number on, they are looked up by hash.
         if next + 1 == FEW {
             self.numbers = self.specs.iter().cloned().zip(0..).collect();
         } else if next >= FEW {

@@ -1,9 +1,9 @@
-//! The buffer between the calculations and the dataplane: it keeps the last word about each thing until the next flush,
+//! The buffer between the calculations and the dataplane: it keeps the latest state of each thing until the next flush,
 //! and then sends everything in an order that is safe to apply one message at a time.
 //!
-//! Sets go before the policies that name them, policies before the endpoints that use them, and removals the other way
-//! round. Tunnel endpoints go before the routes that lead to them. It refuses to calculate: what it receives is sent, once,
-//! if it is news; a thing that came and went between two flushes leaves no trace.
+//! Sets are sent before the policies that name them, policies before the endpoints that use them, and removals in
+//! reverse. Tunnel endpoints are sent before the routes that lead to them. It does not calculate: what it receives is
+//! sent once, if it is news; what appears and disappears between two flushes is not mentioned.
 
 mod coalescer;
 mod ip_sets;
@@ -24,11 +24,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use text_map::PackedMap;
 
-/// What was decided since the last flush, and what the dataplane knows already.
+/// What was decided since the last flush, and what the dataplane already knows.
 #[derive(Debug, Default)]
 pub struct Sequencer {
     pub(crate) ip_sets: IpSets,
-    /// Rules are large, so a policy's message is made when it is sent.
+    /// Rules are large, so a policy's message is built when it is sent.
     policies: Coalescer<PolicyId, ()>,
     profiles: Coalescer<ProfileName, Arc<Profile>>,
     workload_endpoints: Coalescer<WorkloadEndpointId, Box<WorkloadEndpoint>>,
@@ -49,12 +49,12 @@ pub struct Sequencer {
 }
 
 impl Sequencer {
-    /// A policy applies to a local endpoint. Its content is asked for when it is sent.
+    /// A policy applies to a local endpoint. Its content is read when it is sent.
     pub(crate) fn policy_update(&mut self, id: PolicyId) {
         self.policies.update(id, ());
     }
 
-    /// A policy applies to no local endpoint.
+    /// A policy no longer applies to any local endpoint.
     pub fn policy_remove(&mut self, id: &PolicyId) {
         self.policies.remove(id);
     }
@@ -64,133 +64,133 @@ impl Sequencer {
         self.profiles.update(name, profile);
     }
 
-    /// No local endpoint has this profile.
+    /// No local endpoint has this profile any more.
     pub fn profile_remove(&mut self, name: &ProfileName) {
         self.profiles.remove(name);
     }
 
-    /// A local workload endpoint is now this.
+    /// Adds or changes a local workload endpoint.
     pub fn workload_endpoint_update(&mut self, id: WorkloadEndpointId, endpoint: Box<WorkloadEndpoint>) {
         self.workload_endpoints.update(id, endpoint);
     }
 
-    /// A local workload endpoint is gone.
+    /// Removes a local workload endpoint.
     pub fn workload_endpoint_remove(&mut self, id: &WorkloadEndpointId) {
         self.workload_endpoints.remove(id);
     }
 
-    /// A host endpoint of this host is now this.
+    /// Adds or changes a host endpoint of this host.
     pub fn host_endpoint_update(&mut self, name: HostEndpointName, endpoint: Box<HostEndpoint>) {
         self.host_endpoints.update(name, endpoint);
     }
 
-    /// A host endpoint of this host is gone.
+    /// Removes a host endpoint of this host.
     pub fn host_endpoint_remove(&mut self, name: &HostEndpointName) {
         self.host_endpoints.remove(name);
     }
 
-    /// A service account has these labels.
+    /// Sets the labels of a service account.
     pub fn service_account_update(&mut self, namespace: Text, name: Text, labels: BTreeMap<String, String>) {
         self.service_accounts.update((namespace, name), PackedMap::new(labels));
     }
 
-    /// A service account is gone.
+    /// Removes a service account.
     pub fn service_account_remove(&mut self, namespace: Text, name: Text) {
         self.service_accounts.remove(&(namespace, name));
     }
 
-    /// A namespace has these labels.
+    /// Sets the labels of a namespace.
     pub fn namespace_update(&mut self, name: Text, labels: BTreeMap<String, String>) {
         self.namespaces.update(name, PackedMap::new(labels));
     }
 
-    /// A namespace is gone.
+    /// Removes a namespace.
     pub fn namespace_remove(&mut self, name: &Text) {
         self.namespaces.remove(name);
     }
 
-    /// A range of addresses is there.
+    /// Adds or changes a route.
     pub fn route_update(&mut self, route: Route) {
         self.routes.update(route.dst, route);
     }
 
-    /// A range of addresses is nowhere.
+    /// Removes the route of a range.
     pub fn route_remove(&mut self, dst: IpNet) {
         self.routes.remove(&dst);
     }
 
-    /// A node has these VXLAN devices.
+    /// Sets the VXLAN devices of a node.
     pub fn vtep_update(&mut self, node: NodeName, vtep: VxlanTunnelEndpoint) {
         self.vteps.update(node, vtep);
     }
 
-    /// A node has no VXLAN device.
+    /// Removes the VXLAN devices of a node.
     pub fn vtep_remove(&mut self, node: &NodeName) {
         self.vteps.remove(node);
     }
 
-    /// A node has this IPv4 WireGuard device.
+    /// Sets the IPv4 WireGuard device of a node.
     pub fn wireguard_update(&mut self, node: NodeName, endpoint: WireguardEndpoint) {
         self.wireguard.update(node, endpoint);
     }
 
-    /// A node has no IPv4 WireGuard device.
+    /// Removes the IPv4 WireGuard device of a node.
     pub fn wireguard_remove(&mut self, node: &NodeName) {
         self.wireguard.remove(node);
     }
 
-    /// A node has this IPv6 WireGuard device.
+    /// Sets the IPv6 WireGuard device of a node.
     pub fn wireguard_v6_update(&mut self, node: NodeName, endpoint: WireguardEndpointV6) {
         self.wireguard_v6.update(node, endpoint);
     }
 
-    /// A node has no IPv6 WireGuard device.
+    /// Removes the IPv6 WireGuard device of a node.
     pub fn wireguard_v6_remove(&mut self, node: &NodeName) {
         self.wireguard_v6.remove(node);
     }
 
-    /// A host has these addresses and labels.
+    /// Sets the addresses and labels of a host.
     pub fn host_metadata_update(&mut self, host: NodeName, metadata: HostMetadata) {
         self.hosts.update(host, metadata);
     }
 
-    /// A host is gone.
+    /// Removes a host.
     pub fn host_metadata_remove(&mut self, host: &NodeName) {
         self.hosts.remove(host);
     }
 
-    /// An address pool is now this.
+    /// Adds or changes an address pool.
     pub fn pool_update(&mut self, pool: IpamPool) {
         self.pools.update(pool.cidr, pool);
     }
 
-    /// An address pool is gone.
+    /// Removes an address pool.
     pub fn pool_remove(&mut self, cidr: IpNet) {
         self.pools.remove(&cidr);
     }
 
-    /// The pools ask for these kinds of encapsulation.
+    /// Sets the kinds of encapsulation that the pools require.
     pub fn encapsulation(&mut self, encapsulation: Encapsulation) {
         self.encapsulation = Some(encapsulation);
     }
 
-    /// The settings of BGP are now these.
+    /// Sets the BGP settings.
     pub fn global_bgp_config(&mut self, config: GlobalBgpConfig) {
         self.global_bgp_config = Some(config);
     }
 
-    /// A service is now this.
+    /// Adds or changes a service.
     pub fn service_update(&mut self, service: Service) {
         let id = (Text::from(service.namespace.as_str()), Text::from(service.name.as_str()));
         self.services.update(id, service);
     }
 
-    /// A service is gone.
+    /// Removes a service.
     pub fn service_remove(&mut self, namespace: Text, name: Text) {
         self.services.remove(&(namespace, name));
     }
 
-    /// A service, with all its fields, is now this, or gone.
+    /// Adds, changes or removes a service with all its fields.
     pub(crate) fn service_object(&mut self, name: NamespacedName, service: Option<Box<KubernetesService>>) {
         match service {
             Some(service) => self.service_objects.update(name, service),
@@ -198,7 +198,7 @@ impl Sequencer {
         }
     }
 
-    /// An endpoint slice is now this, or gone.
+    /// Adds, changes or removes an endpoint slice.
     pub(crate) fn slice_object(&mut self, name: NamespacedName, slice: Option<Box<KubernetesEndpointSlice>>) {
         match slice {
             Some(slice) => self.slice_objects.update(name, slice),
@@ -206,8 +206,8 @@ impl Sequencer {
         }
     }
 
-    /// Sends what is pending, in the order in which it can be applied. Members of new sets and the content of policies
-    /// are read from `source`.
+    /// Sends what is pending, in an order that is safe to apply. Members of new sets and the content of policies are
+    /// read from `source`.
     pub(crate) fn flush(&mut self, source: &mut impl Source, sink: &mut impl FnMut(ToDataplane)) {
         self.ip_sets.flush_updates(source, sink);
         self.policies.flush_updates(sink, |id, ()| {
@@ -261,7 +261,7 @@ impl Sequencer {
             .flush_updates(sink, |name, slice| ToDataplane::EndpointSliceObject(name, Some(slice)));
     }
 
-    /// Sends what is pending when there are no sets and policies: for tests of one part alone.
+    /// Sends what is pending when there are no sets and policies: for tests of single parts.
     #[cfg(test)]
     pub(crate) fn flush_without_sets(&mut self, out: &mut Vec<ToDataplane>) {
         self.flush(&mut Nothing, &mut |message| out.push(message));
@@ -270,7 +270,7 @@ impl Sequencer {
 
 /// Where the sequencer reads what it does not keep itself.
 pub(crate) trait Source: MemberSource {
-    /// The content of an active policy.
+    /// Returns the content of an active policy.
     fn policy(&mut self, id: &PolicyId) -> Policy;
 }
 

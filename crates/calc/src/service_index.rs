@@ -1,6 +1,6 @@
-//! Who is behind which service: the addresses and ports of endpoint slices, for the services that rules name.
+//! The endpoints behind services: the addresses and ports of endpoint slices, for the services that rules name.
 //!
-//! Whether an endpoint is ready is not asked, as in Calico: policy is about who somebody is, not about how they feel.
+//! As in Calico, it does not matter whether an endpoint is ready: policy is about identity, not health.
 
 use crate::id_list::IdList;
 use crate::members::Member;
@@ -12,15 +12,15 @@ use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// The label of a slice that names its service.
+/// The label that names a slice's service.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
 #[derive(Debug, PartialEq)]
 struct Slice {
-    /// Namespace and name of the service, with a slash between.
+    /// Namespace and name of the service, separated by a slash.
     service: Box<str>,
     addresses: Box<[IpAddr]>,
-    /// Addresses that are networks: they can be in a set without ports only.
+    /// Addresses as networks, for sets without ports.
     nets: Box<[IpNet]>,
     /// Protocol and port.
     ports: Box<[(u8, u16)]>,
@@ -33,7 +33,7 @@ impl Slice {
         let texts = content.endpoints.iter().flat_map(|endpoint| &endpoint.addresses);
         let (mut addresses, mut nets) = (Vec::new(), Vec::new());
         for text in texts {
-            // An address may be a domain name, which is in no set.
+            // An address may be a domain name, which cannot be in a set.
             if let Ok(address) = text.parse() {
                 addresses.push(address);
             } else if let Ok(net) = text.parse::<IpNet>() {
@@ -46,7 +46,7 @@ impl Slice {
                 Some("SCTP") => 132,
                 _ => 6,
             };
-            // A port without number means all ports; a set cannot say that, so it says none.
+            // A port without a number means all ports. A set cannot express that, so no port is added.
             Some((protocol, u16::try_from(port.port?).ok()?))
         });
         Self {
@@ -85,14 +85,14 @@ struct Service {
 /// All endpoint slices, and the services in use.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceIndex {
-    /// By namespace and name, with a slash between.
+    /// By namespace and name, separated by a slash.
     slices: HashMap<Box<str>, Slice>,
     services: HashMap<Box<str>, Service>,
     sets: HashMap<SetIndex, (Box<str>, bool)>,
 }
 
 impl ServiceIndex {
-    /// An endpoint slice is now this, or gone.
+    /// Adds, changes or removes an endpoint slice.
     pub(crate) fn set_slice(
         &mut self,
         namespace: &str,
@@ -105,7 +105,7 @@ impl ServiceIndex {
         if self.slices.get(&key) == new.as_ref() {
             return;
         }
-        // First what comes, then what goes: a member that stays is not told to go.
+        // Additions before removals: a member that stays is never reported as removed.
         if let Some(new) = &new {
             self.for_each_member(new, |set, member| output.members.add(set, member, output.told));
             self.services.entry(new.service.clone()).or_default().slices.insert(key.clone());
@@ -135,7 +135,7 @@ impl ServiceIndex {
         }
     }
 
-    /// A set comes into use; its members are open and empty.
+    /// Starts to maintain a set that comes into use; its members are open and empty.
     pub(crate) fn open(&mut self, set: SetIndex, service: &str, with_ports: bool, output: &mut Output<'_>) {
         self.sets.insert(set, (service.into(), with_ports));
         let row = self.services.entry(service.into()).or_default();
@@ -145,7 +145,7 @@ impl ServiceIndex {
         }
     }
 
-    /// A set is not in use any more. Its members are forgotten elsewhere.
+    /// Stops maintaining a set that is no longer used. Its members are dropped elsewhere.
     pub(crate) fn close(&mut self, set: SetIndex) {
         let Some((service, _)) = self.sets.remove(&set) else { return };
         if let Some(row) = self.services.get_mut(&service) {

@@ -1,8 +1,9 @@
-//! Who is in which set: the selectors of the sets in use against everybody, kept up to date from both sides.
+//! The members of sets: matches the selectors of the sets in use with all items, and keeps the result current when
+//! either changes.
 //!
-//! A set that comes into use looks up its candidates by label; an endpoint that changes looks up the selectors that could
-//! match it. A profile whose labels change concerns only selectors that mention one of the changed names; if there are none,
-//! its members are not looked at.
+//! A set that comes into use looks up its candidates by label; an endpoint that changes looks up the selectors that
+//! could match it. When the labels of a profile change, only selectors that mention a changed name matter; if there are
+//! none, the profile's members are not looked at.
 
 use crate::id_list::IdList;
 use crate::labels::LabelSetId;
@@ -14,17 +15,17 @@ use crate::symbols::Symbol;
 use hashbrown::HashMap;
 use selector::Selector;
 
-/// Above this many selectors, members of a changed profile are matched one by one with all that could match them,
+/// Above this number of selectors, each member of a changed profile is matched with all selectors that could match it,
 /// instead of each selector with all members.
 const FEW_SELECTORS: usize = 4;
 
 #[derive(Debug)]
 struct ActiveSet {
     code: Code,
-    /// For named ports: which.
+    /// For sets of named ports: the port.
     port: Option<(Box<str>, PortProtocol)>,
     place: Place,
-    /// What its members were looked up by; none when everybody was looked at.
+    /// The demand by which its members were looked up; `None` if all items were tried.
     lookup: Lookup,
 }
 
@@ -35,7 +36,7 @@ enum Lookup {
     By(Demand),
 }
 
-/// Where members go: the members themselves, and what the dataplane must learn about them.
+/// The destination of members: the members themselves, and what the dataplane must learn about them.
 #[derive(Debug)]
 pub(crate) struct Output<'a> {
     pub(crate) members: &'a mut Members,
@@ -60,10 +61,10 @@ pub(crate) struct SetMatcher {
     selectors: SelectorIndex<SetIndex>,
     items: ItemIndex,
     sets: Vec<Option<ActiveSet>>,
-    /// By name of a label: the sets whose selectors mention it.
+    /// The sets whose selectors mention a label, by the label's name.
     mentions: HashMap<Symbol, IdList<SetIndex>>,
     counts: MatcherCounts,
-    /// Scratch space.
+    /// Buffers that are reused.
     candidates: Vec<ItemId>,
     sets_found: Vec<SetIndex>,
 }
@@ -85,17 +86,17 @@ impl Default for SetMatcher {
 }
 
 impl SetMatcher {
-    /// How often what was done.
+    /// The counters of the work that was done.
     pub(crate) fn counts(&self) -> MatcherCounts {
         self.counts
     }
 
-    /// Selectors that are found by a label, and those that are tried with everybody.
+    /// The number of selectors that are found by a label, and of those that are tried with every item.
     pub(crate) fn selector_counts(&self) -> (usize, usize) {
         self.selectors.counts()
     }
 
-    /// Sets with these selectors are about to come into use. Saves work when they are many.
+    /// Prepares for sets with these selectors, which are about to come into use. This saves work when they are many.
     pub(crate) fn prepare<'a>(
         &mut self,
         selectors: impl Iterator<Item = &'a Selector>,
@@ -107,7 +108,7 @@ impl SetMatcher {
         self.items.prepare(all.iter().map(Vec::as_slice), population);
     }
 
-    /// A set comes into use; its members are open and empty.
+    /// Starts to maintain a set that comes into use; its members are open and empty.
     pub(crate) fn open(
         &mut self,
         set: SetIndex,
@@ -161,7 +162,7 @@ impl SetMatcher {
         self.sets[set.place()] = Some(active);
     }
 
-    /// A set is not in use any more. Its members are forgotten elsewhere.
+    /// Stops maintaining a set that is no longer used. Its members are dropped elsewhere.
     pub(crate) fn close(&mut self, set: SetIndex, population: &mut Population) {
         let Some(active) = self.sets.get_mut(set.place()).and_then(Option::take) else { return };
         let mut found = std::mem::take(&mut self.candidates);
@@ -187,12 +188,12 @@ impl SetMatcher {
         active.code.release(&mut population.labels.names);
     }
 
-    /// To be called after sets came and went.
+    /// Must be called after sets were opened and closed.
     pub(crate) fn tidy(&mut self) {
         self.items.tidy();
     }
 
-    /// An item was put.
+    /// Matches an item that was put.
     pub(crate) fn put(&mut self, put: Put, population: &mut Population, output: &mut Output<'_>) {
         match put {
             Put::Same(_) => {}
@@ -219,7 +220,7 @@ impl SetMatcher {
         }
     }
 
-    /// An item was removed.
+    /// Handles the removal of an item.
     pub(crate) fn removed(
         &mut self,
         id: ItemId,
@@ -234,7 +235,7 @@ impl SetMatcher {
         population.forget(item.labels);
     }
 
-    /// A profile has other labels than before. The old ones are given back.
+    /// Handles the new labels of a profile. The old ones are released.
     pub(crate) fn parent_changed(
         &mut self,
         id: ParentId,
@@ -300,8 +301,8 @@ impl SetMatcher {
         self.sets[set.place()] = Some(active);
     }
 
-    /// Matches an item again with every selector that could match it. `before` is what it contributed until now, if that
-    /// is something else than what it contributes from now on.
+    /// Matches an item again with every selector that could match it. `before` is its contribution until now, if that
+    /// differs from the new one.
     fn rematch(
         &mut self,
         id: ItemId,
@@ -327,7 +328,7 @@ impl SetMatcher {
         self.counts = counts;
         let now = item.contribution();
         let before = before.unwrap_or(now);
-        // First what comes, then what goes: an address that stays is not told to go.
+        // Additions before removals: an address that stays is never reported as removed.
         for &set in &found {
             if !item.matches.contains(set) || before != now {
                 self.contribute(set, now, output);

@@ -1,6 +1,6 @@
-//! A table whose rows have numbers that stay while the row is there, and are given away again after it went.
+//! A table whose rows have stable numbers. The number of a removed row is reused.
 //!
-//! Rows live in pages of fixed size: growing never copies what is there, so neither memory nor time jumps when a table of
+//! Rows are kept in pages of fixed size. Growth never copies rows, so neither memory nor latency jumps when a table of
 //! hundreds of thousands of rows needs one more.
 
 use std::fmt::Debug;
@@ -9,12 +9,12 @@ use std::marker::PhantomData;
 const PAGE_BITS: u32 = 9;
 const PAGE: usize = 1 << PAGE_BITS;
 
-/// The number of a row. Each table has a type of its own, so that a number cannot be looked up in another table.
+/// The number of a row. Each table has a type of its own, so that a number cannot be used with another table.
 pub(crate) trait RowId: Copy + Debug + Ord {
-    /// The row of this number.
+    /// Returns the row of this number.
     fn from_number(number: u32) -> Self;
 
-    /// Its number.
+    /// Returns the row's number.
     fn number(self) -> u32;
 }
 
@@ -29,7 +29,7 @@ impl RowId for u32 {
     }
 }
 
-/// Declares the numbers of a table.
+/// Declares the row numbers of a table.
 macro_rules! row_id {
     ($(#[$doc:meta])+ $name:ident) => {
         $(#[$doc])+
@@ -84,7 +84,7 @@ impl<T, I: RowId> Slab<T, I> {
         I::from_number(u32::try_from(pages * PAGE + page.len() - 1).expect("fewer than four billion rows"))
     }
 
-    /// Takes a row out.
+    /// Removes a row.
     pub(crate) fn remove(&mut self, id: I) -> Option<T> {
         let row = self.slot(id.number())?.take()?;
         self.free.push(id.number());
@@ -107,7 +107,7 @@ impl<T, I: RowId> Slab<T, I> {
         self.slot(id.number())?.as_mut()
     }
 
-    /// All rows, by number.
+    /// All rows with their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (I, &T)> {
         let rows = (0u32..).zip(self.pages.iter().flatten());
         rows.filter_map(|(id, row)| Some((I::from_number(id), row.as_ref()?)))

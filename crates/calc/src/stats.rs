@@ -1,9 +1,10 @@
 //! Figures about the graph, for metrics.
 
 use crate::population::ItemKey;
+use messages::NodeName;
 use std::collections::{HashMap, HashSet};
 
-/// How much there is, and how much was done. The names are those of Felix's metrics without `felix_`.
+/// The figures. The names are those of Felix's metrics, without `felix_`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// `active_local_endpoints`
@@ -38,19 +39,19 @@ pub struct Stats {
     pub label_index_lookups_by_value: u64,
     /// `label_index_strategy_evals`: candidates found by the presence of a label.
     pub label_index_lookups_by_name: u64,
-    /// `label_index_strategy_evals`: nothing can match.
+    /// `label_index_strategy_evals`: selectors that cannot match anything.
     pub label_index_lookups_of_nobody: u64,
-    /// `label_index_strategy_evals`: everybody was looked at.
+    /// `label_index_strategy_evals`: all items were tried.
     pub label_index_full_scans: u64,
 }
 
-/// Counts what belongs to hosts.
+/// Counts hosts and their endpoints.
 #[derive(Debug, Default)]
 pub(crate) struct HostCounts {
-    /// Per host, how many entries there are about it.
-    entries: HashMap<Box<str>, usize>,
-    /// Nodes (with an empty name) and settings of hosts that are there.
-    settings: HashSet<(Box<str>, Box<str>)>,
+    /// The number of entries about each host.
+    entries: HashMap<NodeName, usize>,
+    /// The nodes (with an empty name) and settings of hosts that exist.
+    settings: HashSet<(NodeName, Box<str>)>,
     pub(crate) workload_endpoints: usize,
     pub(crate) host_endpoints: usize,
 }
@@ -60,7 +61,7 @@ impl HostCounts {
         self.entries.len()
     }
 
-    /// An endpoint came (true) or went.
+    /// Counts an endpoint that was added (`came`) or removed.
     pub(crate) fn count(&mut self, key: &ItemKey<'_>, came: bool) {
         let counter = match key {
             ItemKey::Workload { .. } => &mut self.workload_endpoints,
@@ -72,24 +73,26 @@ impl HostCounts {
         } else {
             *counter -= 1;
         }
-        self.count_entry(key.host().unwrap_or_default(), came);
+        if let Some(host) = key.host() {
+            self.count_entry(host, came);
+        }
     }
 
-    /// A setting of a host, or its node (with an empty name), is there or not.
-    pub(crate) fn set_entry(&mut self, host: &str, name: &str, there: bool) {
-        let entry = (host.into(), name.into());
+    /// Notes whether a setting of a host, or its node (with an empty name), exists.
+    pub(crate) fn set_entry(&mut self, host: &NodeName, name: &str, there: bool) {
+        let entry = (host.clone(), name.into());
         let changed = if there { self.settings.insert(entry) } else { self.settings.remove(&entry) };
         if changed {
             self.count_entry(host, there);
         }
     }
 
-    fn count_entry(&mut self, host: &str, came: bool) {
+    fn count_entry(&mut self, host: &NodeName, came: bool) {
         if came {
             if let Some(entries) = self.entries.get_mut(host) {
                 *entries += 1;
             } else {
-                self.entries.insert(host.into(), 1);
+                self.entries.insert(host.clone(), 1);
             }
         } else if let Some(entries) = self.entries.get_mut(host) {
             *entries -= 1;

@@ -1,7 +1,8 @@
-//! Texts that occur again and again, each kept once and known by a number: names of labels, hosts, orchestrators.
+//! Texts that occur again and again, each kept once and known by a number: names of labels, hosts, orchestrators,
+//! tiers.
 //!
-//! Every user of a symbol holds a reference; a text that nobody uses any more is forgotten and its number given away
-//! again. So a cluster that lives for years and names its labels after the time of day does not fill the memory.
+//! Every user of a symbol holds a reference. A text without references is dropped and its number reused, so that a
+//! cluster that runs for years and names its labels after the time of day does not fill the memory.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
@@ -16,23 +17,34 @@ impl Symbol {
     }
 }
 
-#[derive(Debug, Default)]
-struct Entry {
-    text: Box<str>,
+#[derive(Debug)]
+struct Entry<T> {
+    text: T,
     references: u32,
 }
 
 /// A table of texts with reference counts.
-#[derive(Debug, Default)]
-pub(crate) struct Symbols {
-    entries: Vec<Entry>,
+#[derive(Debug)]
+pub(crate) struct Symbols<T = Box<str>> {
+    entries: Vec<Entry<T>>,
     free: Vec<Symbol>,
     by_text: HashTable<Symbol>,
     hasher: DefaultHashBuilder,
 }
 
-impl Symbols {
-    /// The symbol of `text`, with one more reference.
+impl<T> Default for Symbols<T> {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            free: Vec::new(),
+            by_text: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+        }
+    }
+}
+
+impl<T: AsRef<str> + Default + for<'a> From<&'a str>> Symbols<T> {
+    /// Returns the symbol of `text`, with one more reference.
     pub(crate) fn acquire(&mut self, text: &str) -> Symbol {
         let hash = self.hasher.hash_one(text);
         if let Some(&symbol) = self.by_text.find(hash, |symbol| self.text(*symbol) == text) {
@@ -48,24 +60,25 @@ impl Symbols {
             Symbol(u32::try_from(self.entries.len() - 1).expect("fewer than four billion names"))
         };
         let (entries, hasher) = (&self.entries, &self.hasher);
-        self.by_text.insert_unique(hash, symbol, |symbol| hasher.hash_one(&*entries[symbol.place()].text));
+        self.by_text
+            .insert_unique(hash, symbol, |symbol| hasher.hash_one(entries[symbol.place()].text.as_ref()));
         symbol
     }
 
-    /// One more reference to a symbol that has one.
+    /// Adds a reference to a symbol that has one.
     pub(crate) fn retain(&mut self, symbol: Symbol) {
         if let Some(entry) = self.entries.get_mut(symbol.place()) {
             entry.references += 1;
         }
     }
 
-    /// Gives a reference back.
+    /// Releases a reference.
     pub(crate) fn release(&mut self, symbol: Symbol) {
         let Some(entry) = self.entries.get_mut(symbol.place()) else { return };
         entry.references -= 1;
         if entry.references == 0 {
             let text = std::mem::take(&mut entry.text);
-            let hash = self.hasher.hash_one(&*text);
+            let hash = self.hasher.hash_one(text.as_ref());
             if let Ok(found) = self.by_text.find_entry(hash, |other| *other == symbol) {
                 found.remove();
             }
@@ -73,18 +86,23 @@ impl Symbols {
         }
     }
 
-    /// The symbol of `text`, if anybody uses it.
+    /// Returns the symbol of `text`, if it is in use.
     pub(crate) fn find(&self, text: &str) -> Option<Symbol> {
         let hash = self.hasher.hash_one(text);
         self.by_text.find(hash, |symbol| self.text(*symbol) == text).copied()
     }
 
-    /// The text of a symbol.
+    /// Returns the text of a symbol.
     pub(crate) fn text(&self, symbol: Symbol) -> &str {
-        self.entries.get(symbol.place()).map_or("", |entry| &entry.text)
+        self.get(symbol).map_or("", AsRef::as_ref)
     }
 
-    /// How many texts are in use.
+    /// Returns the text of a symbol in the form in which the table keeps it.
+    pub(crate) fn get(&self, symbol: Symbol) -> Option<&T> {
+        self.entries.get(symbol.place()).map(|entry| &entry.text)
+    }
+
+    /// The number of texts in use.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.by_text.len()
@@ -97,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_text_has_one_symbol_while_it_is_used() {
-        let mut symbols = Symbols::default();
+        let mut symbols = Symbols::<Box<str>>::default();
         let a = symbols.acquire("a");
         let b = symbols.acquire("b");
         assert_eq!(symbols.acquire("a"), a);

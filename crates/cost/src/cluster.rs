@@ -112,13 +112,13 @@ impl Cluster {
             state: "active".to_owned(),
             name: format!("cali{slot:08x}{generation:02x}"),
             ipv4_nets: vec![IpNet::V4(Ipv4Net::from(Ipv4Addr::from(address)))],
-            profile_ids: vec![format!("{NAMESPACE_PROFILE_PREFIX}{namespace_name}")],
+            profile_ids: vec![format!("{NAMESPACE_PROFILE_PREFIX}{namespace_name}").into()],
             labels: labels.into(),
             generate_name: format!("app-{application}-5d4f8c7b9-"),
             ..feed::WorkloadEndpoint::default()
         };
         let key = WorkloadEndpointKey {
-            host: Self::node_name(node),
+            host: Self::node_name(node).into(),
             orchestrator: KUBERNETES.into(),
             workload: format!("{namespace_name}/{pod}"),
             endpoint: "eth0".into(),
@@ -160,7 +160,7 @@ fn node(number: usize) -> FeedEntry {
         Some(NodeBGPSpec { ipv4_address: format!("{address}/16").into(), ..NodeBGPSpec::default() });
     let tunnel = Ipv4Addr::from(FIRST_POD + small(number) * 2 * BLOCK);
     node.spec.ipv4_vxlan_tunnel_addr = tunnel.to_string().into();
-    let name = node.metadata.name.clone();
+    let name = node.metadata.name.as_str().into();
     FeedEntry::Node(name, Some(Box::new(convert::node::node(node, &mut Faults::new()))))
 }
 
@@ -186,8 +186,8 @@ fn namespace(number: usize) -> [FeedEntry; 2] {
     let allow = feed::Rule { action: RuleAction::Allow, ..feed::Rule::default() };
     let rules = feed::ProfileRules { inbound_rules: vec![allow.clone()], outbound_rules: vec![allow] };
     [
-        FeedEntry::Profile(name.clone(), Some(Box::new(profile))),
-        FeedEntry::ProfileRules(name, Some(Box::new(rules))),
+        FeedEntry::Profile(name.as_str().into(), Some(Box::new(profile))),
+        FeedEntry::ProfileRules(name.into(), Some(Box::new(rules))),
     ]
 }
 

@@ -8,6 +8,7 @@ use crate::sources::{Source, Sources, Texts};
 use api::FelixConfiguration;
 use api::meta::Time;
 use api::scalars::SelectorText;
+use model::NodeName;
 use model::convert::Faults;
 use model::feed::{FeedEntry, Status, TextMap};
 use selector::Selector;
@@ -38,7 +39,7 @@ impl DatastoreSettings {
 /// Collects settings from a feed.
 #[derive(Debug)]
 pub struct FeedSettings {
-    host_name: String,
+    host_name: NodeName,
     global: Texts,
     host: Texts,
     scoped: BTreeMap<String, Scoped>,
@@ -59,7 +60,7 @@ struct Scoped {
 impl FeedSettings {
     /// Starts without any settings, for this node.
     #[must_use]
-    pub fn new(host_name: impl Into<String>) -> Self {
+    pub fn new(host_name: impl Into<NodeName>) -> Self {
         Self {
             host_name: host_name.into(),
             global: Texts::new(),

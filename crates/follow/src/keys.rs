@@ -79,7 +79,7 @@ pub(crate) fn decode(mut bytes: &[u8]) -> Option<FeedKey> {
         13 => FeedKey::BlockAffinity(BlockAffinityKey {
             cidr: net(input)?,
             host: text(input)?,
-            affinity_type: AffinityType::from_word(&text(input)?)?,
+            affinity_type: AffinityType::from_word(&text::<String>(input)?)?,
         }),
         14 => FeedKey::Node(text(input)?),
         15 => FeedKey::BgpConfiguration(text(input)?),
@@ -124,7 +124,8 @@ fn kind(input: &mut &[u8]) -> Option<Kind> {
     Kind::ALL.get(usize::from(byte(input)?)).copied()
 }
 
-fn text(input: &mut &[u8]) -> Option<String> {
+/// A text, as whatever the place for it holds.
+fn text<T: for<'a> From<&'a str>>(input: &mut &[u8]) -> Option<T> {
     let mut length = 0usize;
     for shift in (0..usize::BITS).step_by(7) {
         let part = byte(input)?;
@@ -135,11 +136,11 @@ fn text(input: &mut &[u8]) -> Option<String> {
     }
     let (bytes, rest) = input.split_at_checked(length)?;
     *input = rest;
-    String::from_utf8(bytes.to_vec()).ok()
+    std::str::from_utf8(bytes).ok().map(T::from)
 }
 
 fn net(input: &mut &[u8]) -> Option<IpNet> {
-    text(input)?.parse().ok()
+    text::<String>(input)?.parse().ok()
 }
 
 /// A revision as a number: two different revisions of one key have different stamps. Most stores count; a revision that

@@ -11,7 +11,7 @@ use model::convert::{self, Faults};
 use model::feed::{FeedEntry, FeedKey, NamespacedName, Policy};
 use model::names::workload_endpoint_key;
 use model::v1::PolicyKey;
-use model::{Key, ResourceKey, Value};
+use model::{Key, ProfileName, ResourceKey, Value};
 
 pub mod host_endpoint;
 pub mod node;
@@ -168,7 +168,9 @@ impl Processor for Raw {
 fn raw_entry(key: &ResourceKey, resource: Resource, faults: &mut Faults) -> Option<FeedEntry> {
     let name = || key.name.clone();
     Some(match resource {
-        Resource::Node(node) => FeedEntry::Node(name(), Some(Box::new(convert::node::node(*node, faults)))),
+        Resource::Node(node) => {
+            FeedEntry::Node(key.name.as_str().into(), Some(Box::new(convert::node::node(*node, faults))))
+        }
         Resource::BGPConfiguration(object) => FeedEntry::BgpConfiguration(name(), Some(object)),
         Resource::BGPPeer(object) => {
             FeedEntry::BgpPeer(name(), Some(Box::new(convert::object::bgp_peer(*object, faults))))
@@ -188,7 +190,7 @@ fn raw_entry(key: &ResourceKey, resource: Resource, faults: &mut Faults) -> Opti
 fn raw_key(key: &ResourceKey) -> Option<FeedKey> {
     let name = || key.name.clone();
     Some(match key.kind {
-        Kind::Node => FeedKey::Node(name()),
+        Kind::Node => FeedKey::Node(key.name.as_str().into()),
         Kind::BGPConfiguration => FeedKey::BgpConfiguration(name()),
         Kind::BGPPeer => FeedKey::BgpPeer(name()),
         Kind::BGPFilter => FeedKey::BgpFilter(name()),
@@ -304,25 +306,27 @@ fn feed_key(key: &ResourceKey) -> Option<FeedKey> {
         Kind::WorkloadEndpoint => FeedKey::WorkloadEndpoint(workload_endpoint_key(key)?),
         Kind::NetworkSet => FeedKey::NetworkSet(format!("{namespace}/{name}")),
         Kind::GlobalNetworkSet => FeedKey::NetworkSet(name.clone()),
-        Kind::Tier => FeedKey::Tier(name.clone()),
+        Kind::Tier => FeedKey::Tier(name.as_str().into()),
         _ => return None,
     })
 }
 
 fn profile_keys(name: &str) -> [FeedKey; 2] {
-    [FeedKey::ProfileRules(name.to_owned()), FeedKey::Profile(name.to_owned())]
+    let name = ProfileName::from(name);
+    [FeedKey::ProfileRules(name.clone()), FeedKey::Profile(name)]
 }
 
 /// A profile becomes two entries: its rules, and itself with the labels that it passes on.
 fn profile_outputs(key: &ResourceKey, profile: api::Profile, revision: &str, outputs: &mut Outputs) {
+    let name = ProfileName::from(key.name.as_str());
     let mut faults = Faults::new();
     let rules = convert::policy::profile_rules(profile.spec.clone(), &mut faults);
     let mut label_faults = Faults::new();
     if profile.spec.extra.contains_key("labelsToApply") {
         label_faults.add("spec.labelsToApply", "is not a map of texts");
     }
-    let rules = FeedEntry::ProfileRules(key.name.clone(), Some(Box::new(rules)));
+    let rules = FeedEntry::ProfileRules(name.clone(), Some(Box::new(rules)));
     outputs.push_converted(rules, faults, revision);
-    let own = FeedEntry::Profile(key.name.clone(), Some(Box::new(profile)));
+    let own = FeedEntry::Profile(name, Some(Box::new(profile)));
     outputs.push_converted(own, label_faults, revision);
 }

@@ -34,13 +34,13 @@ pub struct TierInfo {
 /// A workload endpoint.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkloadEndpoint {
-    /// Whether it is in use: `active`.
+    /// The state: `active` when in use.
     pub state: String,
-    /// The host's interface.
+    /// The host's end of the workload's interface.
     pub name: InterfaceName,
-    /// The hardware address of the workload's side; empty when it is not known.
+    /// The hardware address of the workload's end; empty when unknown.
     pub mac: String,
-    /// The profiles, the first first.
+    /// The profiles, in order of precedence.
     pub profile_ids: Vec<ProfileName>,
     /// The IPv4 addresses.
     pub ipv4_nets: Vec<IpNet>,
@@ -48,9 +48,9 @@ pub struct WorkloadEndpoint {
     pub ipv6_nets: Vec<IpNet>,
     /// The tiers with policies that apply, in order.
     pub tiers: Vec<TierInfo>,
-    /// Second addresses, IPv4.
+    /// Second IPv4 addresses (NAT).
     pub ipv4_nat: Vec<Nat>,
-    /// Second addresses, IPv6.
+    /// Second IPv6 addresses (NAT).
     pub ipv6_nat: Vec<Nat>,
     /// Source addresses that the workload may use besides its own.
     pub allow_spoofed_source_prefixes: Vec<IpNet>,
@@ -58,42 +58,42 @@ pub struct WorkloadEndpoint {
     pub annotations: BTreeMap<String, String>,
     /// Limits on its traffic.
     pub qos_controls: Option<Box<QoSControls>>,
-    /// The BGPPeer that peers with the workload itself; empty for none.
+    /// The BGPPeer that peers with the workload itself; empty if there is none.
     pub local_bgp_peer: String,
-    /// Marks for packets that leave the cluster.
+    /// DSCP marks for packets that leave the cluster.
     pub qos_policies: Vec<QosPolicy>,
     /// Whether the workload is in Istio's ambient mesh.
     pub is_istio_ambient: bool,
-    /// The part it plays in a live migration.
+    /// Its role in a live migration.
     pub live_migration_role: LiveMigrationRole,
     /// The migration's uid.
     pub live_migration_uid: String,
-    /// The machine that migrates.
+    /// The name of the virtual machine that migrates.
     pub live_migration_vmi_name: String,
 }
 
-/// A mark for packets that leave the cluster.
+/// A DSCP mark for packets that leave the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QosPolicy {
-    /// Where to; empty for everywhere outside.
+    /// The destination; empty for everything outside the cluster.
     pub destination: String,
     /// The DSCP value.
     pub dscp: u8,
 }
 
-/// The part that an endpoint plays in a live migration.
+/// The role of an endpoint in a live migration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LiveMigrationRole {
-    /// None.
+    /// Not part of a migration.
     #[default]
     None,
-    /// The machine leaves it.
+    /// The machine moves away from it.
     Source,
     /// The machine moves to it.
     Target,
 }
 
-/// A second address for one of the endpoint's own.
+/// A second address that is translated to one of the endpoint's own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nat {
     /// The address that others use.
@@ -105,9 +105,9 @@ pub struct Nat {
 /// A host endpoint.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostEndpoint {
-    /// The interface, `*` for all, or empty: then it is found by its addresses.
+    /// The interface, or `*` for all; if empty, the endpoint is found by its addresses.
     pub name: String,
-    /// The profiles, the first first.
+    /// The profiles, in order of precedence.
     pub profile_ids: Vec<ProfileName>,
     /// Ordinary policy, in order.
     pub tiers: Vec<TierInfo>,
@@ -117,10 +117,10 @@ pub struct HostEndpoint {
     pub pre_dnat_tiers: Vec<TierInfo>,
     /// Policy for forwarded packets.
     pub forward_tiers: Vec<TierInfo>,
-    /// The addresses it is found by, IPv4.
+    /// The IPv4 addresses by which it is found.
     pub expected_ipv4_addrs: Vec<IpAddr>,
-    /// The addresses it is found by, IPv6.
+    /// The IPv6 addresses by which it is found.
     pub expected_ipv6_addrs: Vec<IpAddr>,
-    /// Marks for packets that leave the cluster.
+    /// DSCP marks for packets that leave the cluster.
     pub qos_policies: Vec<QosPolicy>,
 }

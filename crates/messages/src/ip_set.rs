@@ -4,7 +4,7 @@ use ipnet::IpNet;
 use std::fmt;
 use std::net::IpAddr;
 
-/// What kind of members a set has.
+/// The kind of members that a set has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IpSetType {
     /// Addresses.
@@ -20,7 +20,7 @@ pub enum IpSetType {
 pub enum IpSetMember {
     /// An address.
     Ip(IpAddr),
-    /// A network, its host bits zero.
+    /// A network; its host bits are zero.
     Net(IpNet),
     /// An address with a port.
     IpAndPort {
@@ -34,7 +34,7 @@ pub enum IpSetMember {
 }
 
 impl IpSetMember {
-    /// Whether this belongs into an IPv6 set.
+    /// Whether this is a member for an IPv6 set.
     #[must_use]
     pub fn is_ipv6(&self) -> bool {
         match self {

@@ -1,8 +1,8 @@
-//! What the calculation graph tells the dataplane, and what the dataplane reports back: the typed twin of Felix's
-//! `ToDataplane` and `FromDataplane` messages.
+//! The messages from the calculation graph to the dataplane, and the dataplane's reports: the typed twins of Felix's
+//! `ToDataplane` and `FromDataplane`.
 //!
-//! Messages are values; the order in which they must be applied is the event sequencer's business. Rules and policies are
-//! shared (`Arc`), because one policy is in the messages of many endpoints.
+//! Messages are values; the event sequencer puts them into an order that is safe to apply. Rules and policies are
+//! shared (`Arc`), because one policy appears in the messages of many endpoints.
 
 mod endpoint;
 mod ip_set;
@@ -14,8 +14,8 @@ pub use endpoint::{
     HostEndpoint, LiveMigrationRole, Nat, QosPolicy, TierInfo, WorkloadEndpoint, WorkloadEndpointId,
 };
 pub use ip_set::{IpSetMember, IpSetType};
-pub use model::{NodeName, name_types};
-pub use names::{HostEndpointName, InterfaceName, IpSetId, ProfileName, TierName};
+pub use model::{NodeName, ProfileName, TierName, name_types};
+pub use names::{HostEndpointName, InterfaceName, IpSetId};
 pub use network::{
     Encapsulation, GlobalBgpConfig, HostMetadata, IpPoolType, IpamPool, Route, RouteTypes, Service,
     TunnelType, VxlanTunnelEndpoint, WireguardEndpoint, WireguardEndpointV6,
@@ -40,92 +40,92 @@ pub enum ToDataplane {
     IpSetUpdate {
         /// The set.
         id: IpSetId,
-        /// What kind of members it has.
+        /// The kind of its members.
         set_type: IpSetType,
         /// The members, sorted.
         members: Vec<IpSetMember>,
     },
-    /// Members that came and went; both sorted, never the same one in both.
+    /// Members that were added and removed: both lists are sorted, and no member is in both.
     IpSetDelta {
         /// The set.
         id: IpSetId,
-        /// Came.
+        /// The new members.
         added: Vec<IpSetMember>,
-        /// Went.
+        /// The members that are gone.
         removed: Vec<IpSetMember>,
     },
-    /// Nothing uses the set any more.
+    /// The set is no longer used.
     IpSetRemove(IpSetId),
     /// A policy that applies to a local endpoint.
     PolicyUpdate(PolicyId, Arc<Policy>),
-    /// The policy applies to no local endpoint any more.
+    /// The policy no longer applies to any local endpoint.
     PolicyRemove(PolicyId),
-    /// A profile that a local endpoint has.
+    /// A profile of a local endpoint.
     ProfileUpdate(ProfileName, Arc<Profile>),
     /// No local endpoint has the profile any more.
     ProfileRemove(ProfileName),
     /// A local workload endpoint.
     WorkloadEndpointUpdate(WorkloadEndpointId, Box<WorkloadEndpoint>),
-    /// It is gone.
+    /// The workload endpoint is gone.
     WorkloadEndpointRemove(WorkloadEndpointId),
     /// A host endpoint of this host.
     HostEndpointUpdate(HostEndpointName, Box<HostEndpoint>),
-    /// It is gone.
+    /// The host endpoint is gone.
     HostEndpointRemove(HostEndpointName),
     /// The labels of a service account: namespace, name, labels.
     ServiceAccountUpdate(Text, Text, BTreeMap<String, String>),
-    /// It is gone.
+    /// The service account is gone.
     ServiceAccountRemove(Text, Text),
     /// The labels of a namespace.
     NamespaceUpdate(Text, BTreeMap<String, String>),
-    /// It is gone.
+    /// The namespace is gone.
     NamespaceRemove(Text),
-    /// Where a range of addresses is.
+    /// Who has a range of addresses, and how packets get there.
     RouteUpdate(Route),
-    /// It is nowhere.
+    /// There is no route to the range any more.
     RouteRemove(IpNet),
     /// The VXLAN device of a node, by the node's name.
     VtepUpdate(NodeName, VxlanTunnelEndpoint),
-    /// It is gone.
+    /// The node has no VXLAN device any more.
     VtepRemove(NodeName),
     /// The WireGuard peer of a node, IPv4.
     WireguardUpdate(NodeName, WireguardEndpoint),
-    /// It is gone.
+    /// The IPv4 WireGuard peer is gone.
     WireguardRemove(NodeName),
     /// The WireGuard peer of a node, IPv6.
     WireguardV6Update(NodeName, WireguardEndpointV6),
-    /// It is gone.
+    /// The IPv6 WireGuard peer is gone.
     WireguardV6Remove(NodeName),
     /// A host's addresses and labels.
     HostMetadataUpdate(NodeName, HostMetadata),
-    /// It is gone.
+    /// The host is gone.
     HostMetadataRemove(NodeName),
     /// An address pool; the range is its identity.
     IpamPoolUpdate(IpamPool),
-    /// It is gone.
+    /// The pool is gone.
     IpamPoolRemove(IpNet),
-    /// Which kinds of encapsulation the pools ask for.
+    /// The kinds of encapsulation that the pools require.
     Encapsulation(Encapsulation),
-    /// The settings of BGP that matter to the dataplane.
+    /// The BGP settings that matter to the dataplane.
     GlobalBgpConfig(GlobalBgpConfig),
     /// A Kubernetes service.
     ServiceUpdate(Service),
-    /// It is gone: namespace, name.
+    /// The service is gone: namespace, name.
     ServiceRemove(Text, Text),
-    /// A Kubernetes service with all its fields, or that it is gone: for a dataplane that serves services itself.
+    /// A Kubernetes service with all its fields, `None` when it is gone: for a dataplane that serves services itself.
     ServiceObject(NamespacedName, Option<Box<KubernetesService>>),
-    /// Part of the endpoints behind a service, or that it is gone: for such a dataplane too.
+    /// A part of a service's endpoints, `None` when it is gone: also only for a dataplane that serves services itself.
     EndpointSliceObject(NamespacedName, Option<Box<KubernetesEndpointSlice>>),
 }
 
 /// One report of the dataplane.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FromDataplane {
-    /// Everything of the first [`ToDataplane::InSync`] is programmed.
+    /// Everything up to the first [`ToDataplane::InSync`] is programmed.
     InSync,
-    /// Felix lives: when, and for how many seconds already.
+    /// Felix is alive.
     ProcessStatus {
-        /// RFC 3339.
+        /// The current time, in the form of RFC 3339.
         iso_timestamp: String,
         /// Seconds since the start.
         uptime: f64,
@@ -134,23 +134,23 @@ pub enum FromDataplane {
     WorkloadEndpointStatus {
         /// The endpoint whose state changed.
         id: WorkloadEndpointId,
-        /// `up`, `down` or `error`; none when it is gone.
+        /// `up`, `down` or `error`; `None` when the endpoint is gone.
         status: Option<&'static str>,
-        /// What is programmed; none when it is gone.
+        /// What is programmed; `None` when the endpoint is gone.
         endpoint: Option<Arc<WorkloadEndpoint>>,
     },
-    /// The state of a host endpoint: `up`, `down` or `error`; none when it is gone.
+    /// The state of a host endpoint: `up`, `down` or `error`; `None` when it is gone.
     HostEndpointStatus(HostEndpointName, Option<&'static str>),
-    /// A virtual machine that was to move here is here, or its migration is over.
+    /// A virtual machine that was moving to this host has arrived, or its migration is over.
     MachineArrived {
-        /// The endpoint that it has now.
+        /// The machine's endpoint on this host.
         id: WorkloadEndpointId,
         /// The machine's name.
         machine: Text,
     },
-    /// The key that the WireGuard device made for itself.
+    /// The key that the WireGuard device generated.
     WireguardStatus {
-        /// The public key; empty when there is no device any more.
+        /// The public key; empty when the device is gone.
         public_key: String,
         /// Whether it is the IPv6 device.
         ipv6: bool,

@@ -1,4 +1,4 @@
-//! Where addresses are, and how to get there: routes, tunnels, hosts, pools, services.
+//! Where addresses are and how packets reach them: routes, tunnels, hosts, pools, services.
 
 use crate::NodeName;
 use api::{IPIPMode, IPPoolAllowedUse, VXLANMode};
@@ -6,18 +6,18 @@ use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What is at a destination; several at once are possible. The numbers are those of Felix's protocol.
+/// What is at a destination: any combination of these. The numbers are those of Felix's protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteTypes(pub u32);
 
 impl RouteTypes {
-    /// Only what is known about the range, such as its pool.
+    /// Nothing but facts about the range, such as its pool.
     pub const CIDR_INFO: Self = Self(0);
-    /// A workload of another host.
+    /// A workload on another host.
     pub const REMOTE_WORKLOAD: Self = Self(1);
     /// Another host.
     pub const REMOTE_HOST: Self = Self(2);
-    /// A workload of this host.
+    /// A workload on this host.
     pub const LOCAL_WORKLOAD: Self = Self(4);
     /// This host.
     pub const LOCAL_HOST: Self = Self(8);
@@ -46,21 +46,21 @@ impl std::ops::BitOrAssign for RouteTypes {
     }
 }
 
-/// How packets to the pool of a destination travel.
+/// How packets travel to a destination's pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IpPoolType {
-    /// There is no pool.
+    /// The destination is in no pool.
     #[default]
     None,
-    /// As they are.
+    /// Without encapsulation.
     NoEncap,
-    /// In VXLAN.
+    /// Encapsulated in VXLAN.
     Vxlan,
-    /// In IP in IP.
+    /// Encapsulated in IP in IP.
     Ipip,
 }
 
-/// Which tunnels an address is the device address of.
+/// The tunnels for which an address is the device's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TunnelType {
     /// IP in IP.
@@ -71,12 +71,12 @@ pub struct TunnelType {
     pub wireguard: bool,
 }
 
-/// Where a range of addresses is.
+/// Who has a range of addresses, and how packets get there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The range.
     pub dst: IpNet,
-    /// What is there.
+    /// What is at the destination.
     pub types: RouteTypes,
     /// How packets to its pool travel.
     pub ip_pool_type: IpPoolType,
@@ -86,26 +86,26 @@ pub struct Route {
     pub dst_node_ip: Option<IpAddr>,
     /// Whether that node is in this node's subnet.
     pub same_subnet: bool,
-    /// Whether packets from it to the outside get the node's address.
+    /// Whether packets that leave the cluster from here get the node's address.
     pub nat_outgoing: bool,
-    /// Whether a local workload has it.
+    /// Whether it belongs to a local workload.
     pub local_workload: bool,
-    /// Which tunnels' device address it is.
+    /// The tunnels for which it is the device's address.
     pub tunnel_type: TunnelType,
-    /// Whether it was taken from a block of another node.
+    /// Whether it was taken from another node's block.
     pub borrowed: bool,
 }
 
 /// The VXLAN devices of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VxlanTunnelEndpoint {
-    /// The device's hardware address; empty for none.
+    /// The IPv4 device's hardware address; empty if there is no device.
     pub mac: String,
-    /// The device's address.
+    /// The IPv4 device's address.
     pub ipv4: Option<Ipv4Addr>,
-    /// The node's address.
+    /// The node's IPv4 address.
     pub parent_device_ipv4: Option<Ipv4Addr>,
-    /// The IPv6 device's hardware address; empty for none.
+    /// The IPv6 device's hardware address; empty if there is no device.
     pub mac_v6: String,
     /// The IPv6 device's address.
     pub ipv6: Option<Ipv6Addr>,
@@ -113,7 +113,7 @@ pub struct VxlanTunnelEndpoint {
     pub parent_device_ipv6: Option<Ipv6Addr>,
 }
 
-/// A WireGuard peer, IPv4.
+/// A WireGuard peer for IPv4.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WireguardEndpoint {
     /// Its public key.
@@ -122,7 +122,7 @@ pub struct WireguardEndpoint {
     pub interface_ipv4: Option<Ipv4Addr>,
 }
 
-/// A WireGuard peer, IPv6.
+/// A WireGuard peer for IPv6.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WireguardEndpointV6 {
     /// Its public key.
@@ -134,9 +134,9 @@ pub struct WireguardEndpointV6 {
 /// What is known about a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostMetadata {
-    /// Its address, perhaps with its network: `10.0.0.1/24`; empty for none.
+    /// Its IPv4 address, with its network if that is known: `10.0.0.1/24`; empty if there is none.
     pub ipv4_addr: String,
-    /// Its IPv6 address, as above.
+    /// Its IPv6 address, with its network if that is known; empty if there is none.
     pub ipv6_addr: String,
     /// Its AS number; empty for the default.
     pub as_number: String,
@@ -149,17 +149,17 @@ pub struct HostMetadata {
 pub struct IpamPool {
     /// The range.
     pub cidr: IpNet,
-    /// Whether packets to the outside get the node's address.
+    /// Whether packets that leave the cluster get the node's address.
     pub masquerade: bool,
-    /// When packets between nodes are put into IP in IP.
+    /// When packets between nodes are encapsulated in IP in IP.
     pub ipip_mode: IPIPMode,
-    /// When packets between nodes are put into VXLAN.
+    /// When packets between nodes are encapsulated in VXLAN.
     pub vxlan_mode: VXLANMode,
     /// What its addresses may be used for.
     pub allowed_uses: Vec<IPPoolAllowedUse>,
 }
 
-/// Which kinds of encapsulation the pools ask for.
+/// The kinds of encapsulation that the pools require.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Encapsulation {
     /// IP in IP.
@@ -168,11 +168,11 @@ pub struct Encapsulation {
     pub vxlan: bool,
     /// VXLAN between IPv6 hosts.
     pub vxlan_v6: bool,
-    /// None: some pool is routed as it is.
+    /// Some pool is routed without encapsulation.
     pub no_encap: bool,
 }
 
-/// The settings of BGP that matter to the dataplane.
+/// The BGP settings that matter to the dataplane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GlobalBgpConfig {
     /// The ranges of cluster addresses.
@@ -181,9 +181,9 @@ pub struct GlobalBgpConfig {
     pub service_external_cidrs: Vec<String>,
     /// The ranges of load balancers' addresses.
     pub service_loadbalancer_cidrs: Vec<String>,
-    /// The address that workloads peer with.
+    /// The IPv4 address that workloads peer with.
     pub local_workload_peering_ip_v4: String,
-    /// The same for IPv6.
+    /// The IPv6 address that workloads peer with.
     pub local_workload_peering_ip_v6: String,
 }
 
@@ -198,11 +198,11 @@ pub struct Service {
     pub service_type: String,
     /// Its cluster addresses.
     pub cluster_ips: Vec<String>,
-    /// The load balancer address that was asked for.
+    /// The load balancer address that was requested.
     pub loadbalancer_ip: String,
     /// Its external addresses.
     pub external_ips: Vec<String>,
-    /// The load balancer addresses that it got.
+    /// The load balancer addresses that were assigned.
     pub loadbalancer_ingress_ips: Vec<String>,
     /// Its ports: protocol, port, node port.
     pub ports: Vec<(String, i32, i32)>,

@@ -1,4 +1,4 @@
-//! Policies and profiles whose selectors, services and named ports have become names of sets.
+//! Policies and profiles in which selectors, services and named ports have been replaced by names of sets.
 
 use crate::{IpSetId, Text, TierName};
 use api::HTTPMatch;
@@ -24,11 +24,11 @@ pub struct Policy {
     pub inbound_rules: Vec<Rule>,
     /// The rules for packets from the endpoint.
     pub outbound_rules: Vec<Rule>,
-    /// Whether it is done before connection tracking.
+    /// Whether it applies before connection tracking.
     pub untracked: bool,
-    /// Whether it is done before destination NAT.
+    /// Whether it applies before destination NAT.
     pub pre_dnat: bool,
-    /// The selector of endpoints, as the feed had it.
+    /// The selector of endpoints, as it is in the feed.
     pub original_selector: String,
     /// Hints such as `AssumeNeededOnEveryNode`.
     pub performance_hints: Vec<String>,
@@ -43,16 +43,16 @@ pub struct Profile {
     pub outbound_rules: Vec<Rule>,
 }
 
-/// One rule. Everything that is given must match.
+/// One rule. All given conditions must match.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
-    /// What it does.
+    /// The action.
     pub action: RuleAction,
     /// Only this IP version.
     pub ip_version: Option<IpVersion>,
     /// Only this protocol.
     pub protocol: Option<Protocol>,
-    /// Only other protocols.
+    /// Only protocols other than this.
     pub not_protocol: Option<Protocol>,
     /// Only this ICMP type, perhaps with a code.
     pub icmp: Option<IcmpMatch>,
@@ -62,34 +62,34 @@ pub struct Rule {
     pub source: RuleEnd,
     /// Where packets go to.
     pub destination: RuleEnd,
-    /// The HTTP requests it is for; enforced by a proxy, not by the kernel.
+    /// The HTTP requests it applies to; a proxy enforces this, not the kernel.
     pub http: Option<Box<HTTPMatch>>,
-    /// Notes of the user, sorted by key.
+    /// The user's notes, sorted by key.
     pub annotations: BTreeMap<String, String>,
-    /// A short text that is the same for equal rules in equal places.
+    /// A short text that is equal for equal rules in equal places.
     pub rule_id: String,
 }
 
-/// One end of a rule. Within one list any entry may match; of `ip_set_ids` all must.
+/// One end of a rule. Within one list, any entry may match; of `ip_set_ids`, all must.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuleEnd {
     /// Networks.
     pub nets: Vec<IpNet>,
     /// Ports by number.
     pub ports: Vec<PortRange>,
-    /// Sets of addresses with ports, for ports by name: any of `ports` or of these.
+    /// Sets of addresses with ports, for named ports: one of `ports` or of these must match.
     pub named_port_ip_set_ids: Vec<IpSetId>,
-    /// Sets of addresses: all of these.
+    /// Sets of addresses, all of which must match.
     pub ip_set_ids: Vec<IpSetId>,
-    /// Sets of addresses with ports, for services; only at the destination.
+    /// Sets of addresses with ports, for services; only for destinations.
     pub ip_port_set_ids: Vec<IpSetId>,
     /// None of these networks.
     pub not_nets: Vec<IpNet>,
     /// None of these ports.
     pub not_ports: Vec<PortRange>,
-    /// In none of these sets of addresses with ports.
+    /// None of these sets of addresses with ports.
     pub not_named_port_ip_set_ids: Vec<IpSetId>,
-    /// In none of these sets of addresses.
+    /// None of these sets of addresses.
     pub not_ip_set_ids: Vec<IpSetId>,
     /// What the user wrote.
     pub original: Option<Box<OriginalEnd>>,

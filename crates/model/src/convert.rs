@@ -1,5 +1,5 @@
-//! Stored resources as the values of a feed: policies with their namespace and service-account selectors joined in,
-//! endpoints with parsed addresses, settings one by one.
+//! Converts stored resources into the values of a feed: policies with their namespace and service-account selectors
+//! joined in, endpoints with parsed addresses, settings one by one.
 //!
 //! | resource | feed value | module |
 //! |---|---|---|
@@ -9,9 +9,9 @@
 //! | Node | settings, WireGuard keys, addresses | [`node`] |
 //! | BGPPeer, LiveMigration | themselves, with their selectors parsed | [`object`] |
 //!
-//! Nothing here fails. What cannot be read is reported in [`Faults`], and the value that comes along is the one to fall
-//! back on when there is no earlier, readable version of it: it restricts at least as much as the user can have meant.
-//! Which of the two is used is decided by the caller, who knows what was there before.
+//! Nothing here fails. Whatever cannot be read is reported in [`Faults`]. The value that is returned with faults is the
+//! one to fall back on when there is no earlier, readable version: it restricts at least as much as the user can have
+//! meant. The caller, who knows what was there before, decides which of the two to use.
 
 pub mod endpoint;
 pub mod node;
@@ -29,9 +29,9 @@ use std::fmt;
 /// One field that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Where it is in the object, such as `spec.ingress[0].source.nets[1]`.
+    /// Its path in the object, such as `spec.ingress[0].source.nets[1]`.
     pub path: String,
-    /// What is wrong with it, and what is done about it.
+    /// What is wrong with it, and how it is treated instead.
     pub reason: String,
 }
 
@@ -41,12 +41,12 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Everything about an object that could not be read. Empty for almost every object, and then free.
+/// Everything about an object that could not be read. It is empty for almost every object, and then does not allocate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// None yet.
+    /// No faults so far.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -58,17 +58,17 @@ impl Faults {
         self.0.is_empty()
     }
 
-    /// One by one.
+    /// The faults, in the order in which they were found.
     pub fn iter(&self) -> std::slice::Iter<'_, Fault> {
         self.0.iter()
     }
 
-    /// Notes a field that could not be read; once, even if several values of the feed need the field.
+    /// Adds a field that could not be read; only once, even if several values of the feed need the field.
     pub fn add(&mut self, path: impl Into<String>, reason: impl Into<String>) {
         self.push(Fault { path: path.into(), reason: reason.into() });
     }
 
-    /// Takes over other faults of the same object.
+    /// Adds other faults of the same object.
     pub fn append(&mut self, other: Self) {
         other.0.into_iter().for_each(|fault| self.push(fault));
     }
@@ -79,7 +79,7 @@ impl Faults {
         }
     }
 
-    /// Takes over the faults of a part of the object that stands at `place`.
+    /// Adds the faults of the part of the object at `place`.
     fn add_below(&mut self, place: &str, part: Self) {
         for fault in part.0 {
             self.0.push(Fault { path: format!("{place}.{}", fault.path), reason: fault.reason });

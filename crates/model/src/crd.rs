@@ -1,9 +1,9 @@
-//! Resources as custom resources of `crd.projectcalico.org/v1`, both ways.
+//! Resources as custom resources of `crd.projectcalico.org/v1`, in both directions.
 //!
 //! A custom resource carries the resource's own metadata in an annotation, so that a label or a finalizer of the
 //! resource is not one of the custom resource; only keys that are Calico's own are visible on both. Where the
-//! definitions are those of `projectcalico.org/v3`, nothing is converted and none of this is used (IPAM's values still
-//! become resources by [`ipam`]).
+//! definitions are those of `projectcalico.org/v3`, nothing is converted and this module is not used (except that
+//! [`ipam`] still makes resources of IPAM's values).
 
 use crate::key::Key;
 use crate::names::{
@@ -20,26 +20,26 @@ pub mod ipam;
 #[cfg(test)]
 mod tests;
 
-/// Why an object has no other form.
+/// Why an object cannot be converted.
 #[derive(Debug, thiserror::Error)]
 pub enum CrdError {
-    /// The kind is made from Kubernetes' own objects.
+    /// The kind is derived from Kubernetes' own objects.
     #[error("{0} is not kept as a custom resource")]
     NotACustomResource(Kind),
     /// A uid is not a UUID.
     #[error("metadata: uid: {0}")]
     Uid(#[from] UidError),
-    /// The object is not what its kind says.
+    /// The object is not what its kind requires.
     #[error("{kind}({name}): {source}")]
     Json {
         /// The kind.
         kind: Kind,
-        /// The object's name, where it could be read.
+        /// The object's name, if it could be read.
         name: String,
         /// What is wrong, and where.
         source: serde_json::Error,
     },
-    /// A field holds what it must not hold.
+    /// A field has a value that it must not have.
     #[error("{kind}({name}): {field} = '{value}' ({reason})")]
     Field {
         /// The kind.
@@ -48,17 +48,17 @@ pub enum CrdError {
         name: String,
         /// The field.
         field: &'static str,
-        /// What it holds.
+        /// Its value.
         value: String,
-        /// What is wrong with that.
+        /// What is wrong with the value.
         reason: &'static str,
     },
 }
 
-/// The custom resource of a resource.
+/// Returns the custom resource of a resource.
 ///
 /// # Errors
-/// When the kind has none, or a uid is not a UUID.
+/// When the kind has no custom resource, or a uid is not a UUID.
 pub fn to_crd(resource: &Resource) -> Result<Value, CrdError> {
     let kind = resource.kind();
     let KubernetesForm::CustomResource { kind: crd_kind, .. } = kind.info().kubernetes else {
@@ -90,7 +90,7 @@ fn crd_metadata(kind: Kind, metadata: &ObjectMeta) -> Result<ObjectMeta, CrdErro
     if !kind.is_tiered_policy() {
         stored.name.clear();
     }
-    // An annotation of this name on the resource itself would be one left over from storage.
+    // An annotation of this name on the resource itself can only be left over from storage.
     stored.annotations.remove(METADATA_ANNOTATION);
     for owner in &mut stored.owner_references {
         if owner.api_version == API_VERSION {
@@ -117,7 +117,7 @@ fn crd_metadata(kind: Kind, metadata: &ObjectMeta) -> Result<ObjectMeta, CrdErro
     })
 }
 
-/// Labels and annotations that are also visible on the custom resource.
+/// The labels and annotations that are also visible on the custom resource.
 fn is_ours(key: &str) -> bool {
     key.contains(api::words::OWN_PREFIX) || key.contains("operator.tigera.io/")
 }
@@ -132,10 +132,10 @@ fn translate_owner(owner: &mut OwnerReference, api_version: &str) -> Result<(), 
     Ok(())
 }
 
-/// The resource of a custom resource.
+/// Returns the resource of a custom resource.
 ///
 /// # Errors
-/// When the object is not what the kind says, or a uid is not a UUID.
+/// When the object is not what the kind requires, or a uid is not a UUID.
 pub fn from_crd(kind: Kind, mut object: Value) -> Result<Resource, CrdError> {
     let KubernetesForm::CustomResource { .. } = kind.info().kubernetes else {
         return Err(CrdError::NotACustomResource(kind));
@@ -143,7 +143,7 @@ pub fn from_crd(kind: Kind, mut object: Value) -> Result<Resource, CrdError> {
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
     let failed = |source| CrdError::Json { kind, name: name.clone(), source };
     if let Some(fields) = object.as_object_mut() {
-        // IPAM's settings have another kind here, which must not be taken for a mistake.
+        // IPAM's settings have another kind here, which must not be reported as a mistake.
         fields.insert("kind".into(), kind.as_str().into());
         fields.insert("apiVersion".into(), json!(API_VERSION));
     }
@@ -169,14 +169,14 @@ pub fn from_crd(kind: Kind, mut object: Value) -> Result<Resource, CrdError> {
     restored(Resource::from_value(kind, object).map_err(failed)?)
 }
 
-/// The resource as users know it, from one with the custom resource's metadata.
+/// Returns the resource as users know it, from one that has the custom resource's metadata.
 fn restored(mut resource: Resource) -> Result<Resource, CrdError> {
     let (kind, tier) = (resource.kind(), policy_tier(&resource).map(str::to_owned));
     restore_metadata(kind, resource.metadata_mut(), tier.as_deref())?;
     Ok(resource)
 }
 
-/// Replaces the custom resource's metadata by what the annotation holds.
+/// Replaces the custom resource's metadata with that in the annotation.
 fn restore_metadata(kind: Kind, metadata: &mut ObjectMeta, tier: Option<&str>) -> Result<(), CrdError> {
     metadata.uid = translate_optional(&metadata.uid)?;
     let Some(text) = metadata.annotations.remove(METADATA_ANNOTATION) else { return Ok(()) };
@@ -186,7 +186,7 @@ fn restore_metadata(kind: Kind, metadata: &mut ObjectMeta, tier: Option<&str>) -
         source,
     })?;
     for owner in &mut stored.owner_references {
-        // Releases that did not translate owners wrote them with the version that users see.
+        // Releases that did not translate owners wrote them with the API version that users see.
         if owner.api_version == CRD_API_VERSION || owner.api_version == API_VERSION {
             translate_owner(owner, API_VERSION)?;
         }
@@ -200,7 +200,7 @@ fn restore_metadata(kind: Kind, metadata: &mut ObjectMeta, tier: Option<&str>) -
     stored.namespace = std::mem::take(&mut metadata.namespace);
     stored.resource_version = std::mem::take(&mut metadata.resource_version);
     stored.uid = std::mem::take(&mut metadata.uid);
-    // What stands on the custom resource itself is older: the annotation wins.
+    // The metadata of the custom resource itself is older, so the annotation wins.
     let mut labels = std::mem::take(&mut metadata.labels);
     labels.append(&mut stored.labels);
     stored.labels = labels;
@@ -214,14 +214,14 @@ fn restore_metadata(kind: Kind, metadata: &mut ObjectMeta, tier: Option<&str>) -
     Ok(())
 }
 
-/// As much of a custom resource as can be read, for kinds that hold rules, under the key that its own name gives it.
+/// Reads as much as possible of a custom resource whose kind holds rules. The key is that of its own name.
 #[must_use]
 pub fn salvage(kind: Kind, object: Value) -> Option<KvPair> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let key = Key::resource(kind, &text("/metadata/namespace"), &text("/metadata/name"));
     let mut resource = crate::convert::salvage::salvage(kind, object)?;
     let tier = policy_tier(&resource).map(str::to_owned);
-    // Without its own metadata, it keeps the custom resource's: the name is what matters.
+    // Without its own metadata it keeps that of the custom resource: only the name matters.
     let metadata = resource.metadata().clone();
     if restore_metadata(kind, resource.metadata_mut(), tier.as_deref()).is_err() {
         *resource.metadata_mut() = metadata;
@@ -233,24 +233,24 @@ pub fn salvage(kind: Kind, object: Value) -> Option<KvPair> {
     Some(pair)
 }
 
-/// The resource of a custom resource under the key that the custom resource's own name gives it, with its revision and
+/// Returns the resource of a custom resource under the key of the custom resource's own name, with its revision and
 /// translated uid.
 ///
 /// # Errors
-/// As [`from_crd`].
+/// Like [`from_crd`].
 pub fn pair_from_crd(kind: Kind, object: Value) -> Result<KvPair, CrdError> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let key = Key::resource(kind, &text("/metadata/namespace"), &text("/metadata/name"));
     Ok(pair(key, from_crd(kind, object)?))
 }
 
-/// As [`pair_from_crd`], from the object's text: the quick way, for lists and watches.
+/// Does what [`pair_from_crd`] does, from the object's text: the fast path, for lists and watches.
 ///
 /// # Errors
-/// As [`from_crd`].
+/// Like [`from_crd`].
 pub fn pair_from_crd_text(kind: Kind, json: &str) -> Result<KvPair, CrdError> {
     let is_custom = matches!(kind.info().kubernetes, KubernetesForm::CustomResource { .. });
-    // What cannot be read, and what is stored in another form, goes the long way: it says what is wrong, or mends it.
+    // What cannot be read or is stored in another form takes the slow path, which reports what is wrong or repairs it.
     if is_custom
         && kind != Kind::BlockAffinity
         && let Ok(mut resource) = Resource::from_json(kind, json.as_bytes())

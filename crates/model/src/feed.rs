@@ -1,5 +1,5 @@
-//! What a feed delivers: entries under the keys and in the shapes that components calculate with, completely parsed. Feeds
-//! are made from stored resources by [`crate::convert`]; the calculation graph, Typha, BGP and the node's services read
+//! What a feed delivers: fully parsed entries, under the keys and in the shapes that components calculate with.
+//! [`crate::convert`] makes them from stored resources; the calculation graph, Typha, BGP and the node's services read
 //! them.
 //!
 //! Selectors are already joined with their namespace and service-account parts. Nothing here is stored.
@@ -21,17 +21,17 @@ pub use policy::{
 
 use std::collections::BTreeMap;
 
-/// Annotations, or anything else that is a map of texts.
+/// Annotations, or any other map of texts.
 pub type TextMap = BTreeMap<String, String>;
 
-/// How far a feed has come.
+/// The progress of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Status {
     /// Nothing has been read yet.
     WaitForDatastore,
     /// Some kinds are being listed.
     ResyncInProgress,
-    /// Everything that is stored has been delivered; what follows are changes.
+    /// Everything that was stored has been delivered; only changes follow.
     InSync,
 }
 

@@ -1,7 +1,8 @@
-//! Datastore keys: what each stored object is called, and the path it has in etcd.
+//! Datastore keys: the identity of each stored object, and its path in etcd.
 //!
-//! [`Key::path`] and [`Key::parse`] are exact inverses. A key with a part that would not survive the trip (a slash, or
-//! text that looks escaped where Calico writes names as they are) has no path: it is refused, not repaired.
+//! [`Key::path`] and [`Key::parse`] are exact inverses. A key has no path if one of its parts would come back changed:
+//! a slash, or text that looks escaped in a place where Calico does not escape names. Such a key is an error; it is
+//! never repaired.
 
 use crate::HandleId;
 use api::Kind;
@@ -28,7 +29,7 @@ pub enum IpVersion {
 }
 
 impl IpVersion {
-    /// Both, in the order in which they are shown.
+    /// Both versions, in the order in which they are shown.
     pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
 
     /// The version of a network.
@@ -68,13 +69,13 @@ impl fmt::Display for IpVersion {
     }
 }
 
-/// What kind of owner a block has.
+/// The kind of owner that a block has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AffinityType {
     /// A node.
     #[default]
     Host,
-    /// A name that stands for no machine, such as the owner of load balancer addresses.
+    /// A name that is not a machine, such as the owner of load balancer addresses.
     Virtual,
 }
 
@@ -88,7 +89,7 @@ impl AffinityType {
         }
     }
 
-    /// The type of this word; nothing means a host.
+    /// The type for this word; an empty word means a host.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         match word {
@@ -110,7 +111,7 @@ impl fmt::Display for AffinityType {
 pub struct ResourceKey {
     /// The kind.
     pub kind: Kind,
-    /// The namespace; empty for kinds without.
+    /// The namespace; empty for kinds without one.
     pub namespace: String,
     /// The name.
     pub name: String,
@@ -121,9 +122,9 @@ pub struct ResourceKey {
 pub struct BlockAffinityKey {
     /// The block.
     pub cidr: IpNet,
-    /// Who claims it.
+    /// The owner of the claim.
     pub host: String,
-    /// What kind of owner that is.
+    /// The kind of owner.
     pub affinity_type: AffinityType,
 }
 
@@ -166,63 +167,63 @@ pub enum Key {
         host: String,
         /// The orchestrator.
         orchestrator: String,
-        /// The workload, with its namespace where it has one.
+        /// The workload, with its namespace if it has one.
         workload: String,
         /// The endpoint's name in the workload.
         endpoint: String,
     },
-    /// Felix's sign of life, which expires.
+    /// Felix's status report, which expires.
     ActiveStatusReport {
         /// The region: see [`region_string`].
         region: String,
         /// The host.
         host: String,
     },
-    /// Felix's last sign of life, which stays.
+    /// Felix's last status report, which does not expire.
     LastStatusReport {
         /// The region: see [`region_string`].
         region: String,
         /// The host.
         host: String,
     },
-    /// A key that is no longer stored, but names things between Typha and Felix.
+    /// A key under which nothing is stored any more, but which Typha and Felix still use as a name.
     V1(V1Key),
 }
 
 /// Why a key has no path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// A part that is needed is empty.
+    /// A required part is empty.
     #[error("insufficient identifiers, missing '{0}'")]
     Missing(&'static str),
-    /// A part holds a slash, or text that would be read as an escape.
+    /// A part contains a slash, or text that would be read as an escape sequence.
     #[error("{part} '{value}' cannot be part of a datastore path")]
     NotAPart {
         /// The part.
         part: &'static str,
-        /// What it holds.
+        /// Its value.
         value: String,
     },
 }
 
-/// The region in the keys of status reports: `no-region`, or `region-` and its name.
+/// Returns the region as it is written in the keys of status reports: `no-region`, or `region-` and its name.
 #[must_use]
 pub fn region_string(region: &str) -> String {
     if region.is_empty() { "no-region".to_owned() } else { format!("region-{region}") }
 }
 
 impl Key {
-    /// The key of a resource; the namespace is dropped for kinds without one.
+    /// Returns the key of a resource; the namespace is dropped for kinds without one.
     #[must_use]
     pub fn resource(kind: Kind, namespace: &str, name: &str) -> Self {
         let namespace = if kind.is_namespaced() { namespace.to_owned() } else { String::new() };
         Self::Resource(ResourceKey { kind, namespace, name: name.to_owned() })
     }
 
-    /// The path in etcd.
+    /// Returns the path in etcd.
     ///
     /// # Errors
-    /// When a part is missing, or cannot be in a path.
+    /// When a part is missing, or cannot be part of a path.
     pub fn path(&self) -> Result<String, KeyError> {
         Ok(match self {
             Self::Resource(ResourceKey { kind, namespace, name }) => {
@@ -278,13 +279,13 @@ impl Key {
         })
     }
 
-    /// The key of a path; `None` for a path that is none of ours.
+    /// Returns the key of a path; `None` for a path that is not one of Calico's.
     #[must_use]
     pub fn parse(path: &str) -> Option<Self> {
         parse::parse(path)
     }
 
-    /// The resource's key, where this is one.
+    /// Returns the resource's key, if this is one.
     #[must_use]
     pub fn as_resource(&self) -> Option<&ResourceKey> {
         match self {
@@ -320,7 +321,7 @@ impl fmt::Display for BlockAffinityKey {
     }
 }
 
-/// As Calico prints keys in logs and errors.
+/// The form in which Calico prints keys in logs and errors.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -345,12 +346,12 @@ impl fmt::Display for Key {
     }
 }
 
-/// A network in a path: masked, with `-` for its slash.
+/// A network as part of a path: masked, with `-` for its slash.
 fn dashed(cidr: &IpNet) -> String {
     cidr.trunc().to_string().replace('/', "-")
 }
 
-/// A part that is in the path as it is, and is read as it stands.
+/// A part that is neither escaped nor unescaped.
 fn raw<'a>(part: &'static str, value: &'a str) -> Result<&'a str, KeyError> {
     if value.is_empty() {
         return Err(KeyError::Missing(part));
@@ -361,7 +362,7 @@ fn raw<'a>(part: &'static str, value: &'a str) -> Result<&'a str, KeyError> {
     Ok(value)
 }
 
-/// A part that is written as it is, but read as if it were escaped.
+/// A part that is not escaped when it is written, but unescaped when it is read.
 fn plain<'a>(part: &'static str, value: &'a str) -> Result<&'a str, KeyError> {
     let value = raw(part, value)?;
     if unescape(value) == value {
@@ -371,19 +372,24 @@ fn plain<'a>(part: &'static str, value: &'a str) -> Result<&'a str, KeyError> {
     }
 }
 
-/// A part that is escaped, so that it may hold anything.
+/// A part that is escaped, so that it may contain anything.
 fn escaped(part: &'static str, value: &str) -> Result<String, KeyError> {
     if value.is_empty() { Err(KeyError::Missing(part)) } else { Ok(escape(value)) }
 }
 
-/// Hides `%` and `/` from a path.
+/// Escapes `%` and `/`.
 fn escape(text: &str) -> String {
     text.replace('%', "%25").replace('/', "%2f")
 }
 
+/// Reads a name from an escaped part. Hardly any name has escapes, so hardly any is copied twice.
+fn name<T: for<'a> From<&'a str>>(text: &str) -> T {
+    if text.contains('%') { T::from(&unescape(text)) } else { T::from(text) }
+}
+
 /// The inverse of [`escape`].
 fn unescape(text: &str) -> String {
-    // Names of workloads have a slash, and there are as many of them as pods: one pass, one allocation.
+    // The name of a workload has a slash, and there is one for every pod: one pass, one allocation.
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(place) = rest.find('%') {

@@ -1,4 +1,4 @@
-//! Kubernetes objects as Calico resources, and back where Calico writes them.
+//! Kubernetes objects as Calico resources, and back for those that Calico writes.
 //!
 //! | Kubernetes | Calico | module |
 //! |---|---|---|
@@ -10,8 +10,8 @@
 //! | Service, EndpointSlice | KubernetesService, KubernetesEndpointSlice | [`service`] |
 //! | VirtualMachineInstanceMigration | LiveMigration | [`live_migration`] |
 //!
-//! Pure functions: no clock, no environment, no requests. What a conversion had to leave out or move to a bound is in
-//! [`Converted::problems`]; a conversion that cannot keep its promise fails, so that the caller can fail closed.
+//! These are pure functions: no clock, no environment, no requests. What a conversion had to leave out or clamp is in
+//! [`Converted::problems`]. A conversion that cannot do what it promises fails, so that the caller can fail closed.
 
 pub mod cluster_network_policy;
 mod label_selector;
@@ -33,7 +33,7 @@ use api::Resource;
 pub struct Converted {
     /// The resource under its key, with the revision of the Kubernetes object.
     pub pair: KvPair,
-    /// What was left out or changed, in sentences.
+    /// What was left out or changed, one sentence each.
     pub problems: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ pub enum ConversionError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A field cannot be what it is.
+    /// A field has a value that it must not have.
     #[error("{field}: {reason}")]
     Field {
         /// Its path in the Kubernetes object.
@@ -64,7 +64,7 @@ pub enum ConversionError {
         /// What is wrong with it.
         reason: String,
     },
-    /// No name can be made for the resource.
+    /// No name can be computed for the resource.
     #[error("no Calico name can be made: {0}")]
     Name(String),
 }
@@ -75,7 +75,7 @@ impl ConversionError {
     }
 }
 
-/// A uid for the Calico object that is not the Kubernetes object's own; empty stays empty.
+/// Returns a uid for the Calico object that differs from the Kubernetes object's own; an empty uid stays empty.
 fn translated_uid(uid: &str) -> Result<String, ConversionError> {
     if uid.is_empty() {
         return Ok(String::new());

@@ -1,7 +1,12 @@
-//! Names that are more than a text: a handle of address management cannot be taken for the name of a node.
+//! Types for names, so that a handle of address management cannot be mistaken for the name of a node.
 
-/// Declares types for names: each holds a shared text, is cheap to clone, and is read as a text. Another kind of name does
-/// not become one by itself.
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::marker::PhantomData;
+
+/// Declares types for names. Each holds a shared text, is cheap to clone, and dereferences to `str`. A name of one kind
+/// never converts into one of another.
 #[macro_export]
 macro_rules! name_types {
     ($($(#[$doc:meta])+ $name:ident;)+) => {$(
@@ -10,13 +15,13 @@ macro_rules! name_types {
         pub struct $name(::std::sync::Arc<str>);
 
         impl $name {
-            /// The name as a text.
+            /// The name as text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
             }
 
-            /// The name as a text that shares its bytes.
+            /// The name as shared text: cloning it does not copy the bytes.
             #[must_use]
             pub fn text(&self) -> &::std::sync::Arc<str> {
                 &self.0
@@ -31,7 +36,7 @@ macro_rules! name_types {
             }
         }
 
-        // The order and the hash are those of the text, so that a map can be asked with a text.
+        // Order and hash are those of the text, so that maps can be searched by text.
         impl ::std::borrow::Borrow<str> for $name {
             fn borrow(&self) -> &str {
                 &self.0
@@ -65,8 +70,45 @@ macro_rules! name_types {
 }
 
 name_types! {
-    /// The name of a node, as Calico knows it.
+    /// The name of a node in Calico.
     NodeName;
-    /// A handle of address management, as it is stored: whose addresses are counted together.
+    /// A handle of address management, as it is stored. Addresses that belong together have the same handle.
     HandleId;
+    /// The name of a profile.
+    ProfileName;
+    /// The name of a tier.
+    TierName;
+}
+
+/// Implements reading from and writing to JSON, with one allocation for each name that is read.
+macro_rules! names_in_json {
+    ($($name:ident),+) => {$(
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_str(Reader(PhantomData))
+            }
+        }
+    )+};
+}
+
+names_in_json!(ProfileName, TierName);
+
+struct Reader<T>(PhantomData<T>);
+
+impl<T: for<'a> From<&'a str>> Visitor<'_> for Reader<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<T, E> {
+        Ok(T::from(name))
+    }
 }

@@ -1,6 +1,6 @@
-//! Names that are computed: of endpoints, interfaces, IPAM's custom resources, translated uids, stored policies.
+//! Computed names: of endpoints, interfaces, IPAM's custom resources, translated uids, stored policies.
 //!
-//! Other Calico components compute the same names on their own, so every one of them is fixed to the letter.
+//! Other Calico components compute the same names on their own, so each must be correct to the letter.
 
 use crate::HandleId;
 use crate::key::v1::WorkloadEndpointKey;
@@ -25,20 +25,21 @@ pub const HOSTNAME_HASH_LABEL: &str = api::words::LABEL_HOSTNAME_HASH;
 pub const AFFINITY_TYPE_LABEL: &str = api::words::LABEL_AFFINITY_TYPE;
 /// The label with a block's IP version.
 pub const IP_VERSION_LABEL: &str = api::words::LABEL_IP_VERSION;
-/// The prefix of the host's ends of workload interfaces, unless another is configured.
+/// The default prefix of the names of workload interfaces on the host.
 pub const INTERFACE_PREFIX: &str = "cali";
 
-/// The longest name of a Kubernetes object, and one character less: where Calico starts to shorten.
+/// The longest name of a Kubernetes object. Calico shortens names of this length already, not only longer ones.
 const MAX_NAME: usize = 253;
 
-/// The name of the host's end of a pod's interface: the prefix and eleven digits of a hash over namespace and pod.
+/// Returns the name of the host's end of a pod's interface: the prefix, and eleven digits of a hash of namespace and
+/// pod.
 #[must_use]
 pub fn interface_name(prefix: &str, namespace: &str, pod: &str) -> String {
     let hash = HEXLOWER.encode(&Sha1::digest(format!("{namespace}.{pod}")));
     format!("{prefix}{}", hash.get(..11).unwrap_or(&hash))
 }
 
-/// The key by which Felix knows a workload endpoint; `None` when the name does not have the form of one.
+/// Returns the key by which Felix knows a workload endpoint; `None` when the name does not have the form of one.
 #[must_use]
 pub fn workload_endpoint_key(key: &ResourceKey) -> Option<WorkloadEndpointKey> {
     if key.kind != Kind::WorkloadEndpoint || key.namespace.is_empty() {
@@ -47,21 +48,21 @@ pub fn workload_endpoint_key(key: &ResourceKey) -> Option<WorkloadEndpointKey> {
     let parts = api::split_workload_endpoint_name(&key.name)?;
     let [host, orchestrator, workload, endpoint] = <[String; 4]>::try_from(parts).ok()?;
     Some(WorkloadEndpointKey {
-        host,
+        host: host.into(),
         orchestrator,
         workload: format!("{}/{workload}", key.namespace),
         endpoint,
     })
 }
 
-/// A network as a name of a Kubernetes object: `.`, `:` and `/` become `-`.
+/// Returns a network as a name of a Kubernetes object: `.`, `:` and `/` become `-`.
 #[must_use]
 pub fn cidr_name(cidr: &IpNet) -> String {
     cidr.trunc().to_string().replace(['.', ':', '/'], "-")
 }
 
-/// The name of the custom resource behind a claim on a block: owner and block, shortened with a hash where it would be
-/// too long for Kubernetes.
+/// Returns the name of the custom resource for a claim on a block: owner and block. A name that is too long for
+/// Kubernetes is shortened and gets a hash.
 #[must_use]
 pub fn block_affinity_name(key: &BlockAffinityKey) -> String {
     let (host, cidr) = (&key.host, cidr_name(&key.cidr));
@@ -69,7 +70,7 @@ pub fn block_affinity_name(key: &BlockAffinityKey) -> String {
     if name.len() < MAX_NAME {
         return name;
     }
-    // Room for the block, eleven digits and the two dashes between the parts.
+    // Leaves room for the block, eleven digits and the two dashes between the parts.
     let mut room = (MAX_NAME - 1).saturating_sub(cidr.len() + 13).min(host.len());
     while !host.is_char_boundary(room) {
         room -= 1;
@@ -78,19 +79,19 @@ pub fn block_affinity_name(key: &BlockAffinityKey) -> String {
     format!("{}-{cidr}-{}", &host[..room], hash.get(..11).unwrap_or(&hash))
 }
 
-/// The name of the custom resource behind a handle.
+/// Returns the name of the custom resource of a handle.
 #[must_use]
 pub fn handle_name(handle_id: &HandleId) -> String {
     handle_id.to_lowercase()
 }
 
-/// The hash of an owner's name: names may be too long for a label, the hash is not.
+/// Returns the hash of an owner's name, for a label: names may be too long for one.
 #[must_use]
 pub fn hostname_hash(host: &str) -> String {
     BASE32_NOPAD.encode(&Sha3_256::digest(host))
 }
 
-/// The labels of a claim on a block, by which claims are listed.
+/// Returns the labels of a claim on a block, by which claims are listed.
 #[must_use]
 pub fn block_affinity_labels(host: &str, affinity_type: &str, cidr: &str) -> BTreeMap<String, String> {
     let version = if cidr.contains(':') { "6" } else { "4" };
@@ -101,13 +102,13 @@ pub fn block_affinity_labels(host: &str, affinity_type: &str, cidr: &str) -> BTr
     ])
 }
 
-/// A text that is not a uid.
+/// The error for a text that is not a uid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a UUID")]
 pub struct UidError(pub String);
 
-/// The uid of the other side: a custom resource and the Calico object in it must not share one. The bits of each byte
-/// are reversed, except in the two bytes with the UUID's version and variant; doing it twice gives the uid back.
+/// Translates a uid: a custom resource and the Calico object in it must have different ones. The bits of each byte are
+/// reversed, except in the two bytes with the UUID's version and variant. Translating twice gives the original uid.
 ///
 /// # Errors
 /// When the text is not a UUID.
@@ -133,21 +134,21 @@ pub fn translate_uid(uid: &str) -> Result<String, UidError> {
     Ok([group(0, 8), group(8, 12), group(12, 16), group(16, 20), group(20, 32)].join("-"))
 }
 
-/// Writes a policy's name into its own annotations, where the stored form keeps it.
+/// Writes a policy's name into its own annotations, as in the stored form.
 pub fn store_policy_name(metadata: &mut ObjectMeta) {
     let stored = serde_json::json!({"name": metadata.name}).to_string();
     metadata.annotations.insert(METADATA_ANNOTATION.to_owned(), stored);
 }
 
-/// Finds the name of a policy that was read: the one in its annotations (which goes), or the stored one without the
-/// `default.` that releases before 3.30 put in front of names in the default tier.
+/// Restores the name of a policy that was read. It is the name in its annotations (which is removed from them), or else
+/// the stored name without the `default.` that releases before 3.30 put in front of names in the default tier.
 ///
 /// # Errors
 /// When the annotation is not JSON.
 pub fn restore_policy_name(metadata: &mut ObjectMeta, tier: &str) -> Result<(), serde_json::Error> {
     if let Some(stored) = metadata.annotations.get(METADATA_ANNOTATION).filter(|stored| !stored.is_empty()) {
         let name = match bare_name(stored) {
-            // Nearly always: the name that it is stored under.
+            // Nearly always, this is the name that it is stored under.
             Some(name) if name == metadata.name => String::new(),
             Some(name) => name.to_owned(),
             None => serde_json::from_str::<ObjectMeta>(stored)?.name,
@@ -169,14 +170,15 @@ pub fn restore_policy_name(metadata: &mut ObjectMeta, tier: &str) -> Result<(), 
     Ok(())
 }
 
-/// The name in the annotation as [`store_policy_name`] and Calico write it, where nothing in it is escaped.
+/// Returns the name in the annotation if it is in the form in which [`store_policy_name`] and Calico write it, with
+/// nothing escaped.
 fn bare_name(stored: &str) -> Option<&str> {
     let name = stored.strip_prefix(r#"{"name":""#)?.strip_suffix(r#""}"#)?;
     let plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
     name.bytes().all(plain).then_some(name)
 }
 
-/// The name of a policy that was stored without the annotation.
+/// Returns the name of a policy that was stored without the annotation.
 pub(crate) fn policy_name_without_annotation<'a>(stored: &'a str, tier: &str) -> &'a str {
     if tier.is_empty() || tier == DEFAULT_TIER {
         stored.strip_prefix("default.").unwrap_or(stored)
@@ -185,7 +187,7 @@ pub(crate) fn policy_name_without_annotation<'a>(stored: &'a str, tier: &str) ->
     }
 }
 
-/// The tier of a policy of the four kinds that have one, as it is written (it may be empty); `None` for other kinds.
+/// Returns the tier of a policy as it is written, possibly empty; `None` for kinds that have no tier.
 #[must_use]
 pub fn policy_tier(resource: &Resource) -> Option<&str> {
     match resource {
@@ -197,8 +199,8 @@ pub fn policy_tier(resource: &Resource) -> Option<&str> {
     }
 }
 
-/// The name of the file by which Felix says that a workload endpoint is programmed: its orchestrator, its workload
-/// (`namespace/name`) and its own name, each escaped as a segment of a URL's path, with spaces between.
+/// Returns the name of the file by which Felix reports that a workload endpoint is programmed: its orchestrator, its
+/// workload (`namespace/name`) and its own name, each escaped as a segment of a URL's path, separated by spaces.
 #[must_use]
 pub fn endpoint_status_file(orchestrator: &str, workload: &str, endpoint: &str) -> String {
     [orchestrator, workload, endpoint].map(path_segment).join(" ")
@@ -262,7 +264,7 @@ mod tests {
         assert_eq!(name.len(), 252);
         let hash = HEXLOWER.encode(&Sha256::digest(format!("{long}+10-0-0-0-26")));
         assert_eq!(name, format!("{}-10-0-0-0-26-{}", "h".repeat(228), &hash[..11]));
-        // Longer than any path of bytes and never split inside a character.
+        // Each character has two bytes, and none is cut in half.
         assert!(block_affinity_name(&affinity(&"é".repeat(200), "10.0.0.0/26")).len() <= 252);
     }
 

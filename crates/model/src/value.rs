@@ -1,7 +1,7 @@
-//! What is stored under a key, and its bytes in etcd.
+//! The values that are stored, and their bytes in etcd.
 //!
-//! [`encode`] and [`decode`] speak Calico's own JSON. Fields that this version does not know are kept; a value that
-//! does not belong under its key is an error, never a silent skip.
+//! [`encode`] and [`decode`] use Calico's own JSON. Fields that this version does not know are kept. A value that does
+//! not belong under its key is an error and never skipped silently.
 
 use crate::HandleId;
 use crate::key::Key;
@@ -18,7 +18,7 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// Anything that is stored.
+/// Any stored value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// A resource.
@@ -35,32 +35,32 @@ pub enum Value {
     IpamHost,
     /// The state of a host or workload endpoint.
     EndpointStatus(EndpointStatus),
-    /// Felix's sign of life.
+    /// Felix's status report.
     StatusReport(StatusReport),
 }
 
-/// A block: which of its addresses are taken, and by whom.
+/// A block: which of its addresses are in use, and by whom.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AllocationBlock {
     /// The range.
     #[serde(with = "range")]
     pub cidr: IpNet,
-    /// Who the block belongs to: `host:NAME` or `virtual:NAME`.
+    /// The owner of the block: `host:NAME` or `virtual:NAME`.
     #[serde(default)]
     pub affinity: Option<String>,
-    /// When the present owner took the block.
+    /// When the current owner claimed the block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity_claim_time: Option<Time>,
-    /// One entry per address: nothing when it is free, otherwise the index of its entry in `attributes`.
+    /// One entry per address: `None` when it is free, otherwise the index of its entry in `attributes`.
     #[serde(default, deserialize_with = "null_as_default")]
     pub allocations: Vec<Option<usize>>,
-    /// The free addresses by ordinal, the next to hand out first.
+    /// The free addresses by ordinal; the first is handed out next.
     #[serde(default, deserialize_with = "null_as_default")]
     pub unallocated: Vec<usize>,
-    /// What is known about the holders of addresses.
+    /// What is known about the users of addresses.
     #[serde(default, deserialize_with = "null_as_default")]
     pub attributes: Vec<AllocationAttribute>,
-    /// Grows with each write of the block.
+    /// Incremented by each write of the block.
     #[serde(default, rename = "sequenceNumber")]
     pub sequence_number: u64,
     /// For each allocated ordinal, the block's sequence number when it was allocated.
@@ -69,7 +69,7 @@ pub struct AllocationBlock {
     /// Set just before the block is removed from Kubernetes.
     #[serde(default)]
     pub deleted: bool,
-    /// How very old releases wrote the owner.
+    /// The owner, in the form that very old releases wrote.
     #[serde(default, rename = "hostAffinity", skip_serializing_if = "Option::is_none")]
     pub host_affinity: Option<String>,
     /// Fields that this version does not know.
@@ -80,7 +80,7 @@ pub struct AllocationBlock {
 /// A claim on a block.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BlockAffinity {
-    /// How far the claim has come; empty in values of very old releases.
+    /// The state of the claim; empty in values of very old releases.
     #[serde(default)]
     pub state: BlockAffinityState,
     /// Set just before the claim is removed from Kubernetes.
@@ -94,10 +94,10 @@ pub struct BlockAffinity {
 /// How many addresses of each block one handle holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IpamHandle {
-    /// The handle; not part of the value in etcd, where the key has it.
+    /// The handle; in etcd it is part of the key, not of the value.
     #[serde(skip)]
     pub handle_id: HandleId,
-    /// For each block (as a CIDR), how many of its addresses.
+    /// For each block, by its CIDR, the number of its addresses under this handle.
     #[serde(default, deserialize_with = "null_as_default")]
     pub block: BTreeMap<String, i64>,
     /// Set just before the handle is removed from Kubernetes.
@@ -114,16 +114,16 @@ pub struct IpamConfig {
     /// Whether a node may only use addresses of its own blocks.
     #[serde(default, skip_serializing_if = "is_false")]
     pub strict_affinity: bool,
-    /// Whether nodes may take new blocks by themselves.
+    /// Whether nodes may claim further blocks by themselves.
     #[serde(default, skip_serializing_if = "is_false")]
     pub auto_allocate_blocks: bool,
-    /// How many blocks one node may own; 0 means the built-in limit.
+    /// The greatest number of blocks that one node may own; 0 means the built-in limit.
     #[serde(default, rename = "maxBlocksPerHost", skip_serializing_if = "is_zero")]
     pub max_blocks_per_host: i32,
-    /// Whether a KubeVirt machine keeps its address; unset means that it does.
+    /// Whether a KubeVirt machine keeps its address; `None` means that it does.
     #[serde(default, rename = "kubeVirtVMAddressPersistence", skip_serializing_if = "Option::is_none")]
     pub kubevirt_vm_address_persistence: Option<VMAddressPersistence>,
-    /// How many seconds a released address rests.
+    /// For how many seconds a released address is not assigned again.
     #[serde(default, rename = "ipCooldownSeconds", skip_serializing_if = "is_zero")]
     pub ip_cooldown_seconds: i32,
     /// Fields that this version does not know.
@@ -142,10 +142,10 @@ pub struct EndpointStatus {
     pub extra: Extra,
 }
 
-/// Felix's sign of life.
+/// Felix's status report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StatusReport {
-    /// When.
+    /// When Felix sent it.
     #[serde(default, rename = "time")]
     pub timestamp: String,
     /// For how many seconds Felix had been running.
@@ -184,29 +184,29 @@ fn is_zero(value: &i32) -> bool {
     *value == 0
 }
 
-/// A key, what is stored under it, and the store's notes about it.
+/// A key, the value under it, and the store's metadata.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KvPair {
     /// The key.
     pub key: Key,
     /// The value.
     pub value: Value,
-    /// The store's version of the value, for optimistic concurrency; empty when not known.
+    /// The store's version of the value, for optimistic concurrency; empty if unknown.
     pub revision: String,
-    /// The uid of the object, where the store has one.
+    /// The uid of the object, if the store has one.
     pub uid: Option<String>,
-    /// For writes: how long the value shall live.
+    /// For writes: the lifetime of the value.
     pub ttl: Option<Duration>,
 }
 
 impl KvPair {
-    /// A value to store; revision, uid and lifetime can be set afterwards.
+    /// Creates a pair to store; revision, uid and lifetime can be set afterwards.
     #[must_use]
     pub fn new(key: Key, value: Value) -> Self {
         Self { key, value, revision: String::new(), uid: None, ttl: None }
     }
 
-    /// A resource under its own key, with the revision and uid of its metadata.
+    /// Creates the pair of a resource under its own key, with the revision and uid of its metadata.
     #[must_use]
     pub fn resource(resource: impl Into<Resource>) -> Self {
         let resource = resource.into();
@@ -220,7 +220,7 @@ impl KvPair {
         }
     }
 
-    /// The resource, where this is one.
+    /// Returns the resource, if the value is one.
     #[must_use]
     pub fn as_resource(&self) -> Option<&Resource> {
         match &self.value {
@@ -241,13 +241,13 @@ impl KvPair {
 /// Why a value cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum ValueError {
-    /// The value is not of the sort that the key says.
+    /// The value is not of the kind that the key requires.
     #[error("{key} cannot hold this value")]
     Mismatch {
         /// The key.
         key: Box<Key>,
     },
-    /// The bytes are not the JSON that they should be.
+    /// The bytes are not the expected JSON.
     #[error("{key}: {source}")]
     Json {
         /// The key.
@@ -255,21 +255,21 @@ pub enum ValueError {
         /// What is wrong, and where.
         source: serde_json::Error,
     },
-    /// A field holds what it must not hold.
+    /// A field has a value that it must not have.
     #[error("{key}: {field} = '{value}' ({reason})")]
     Field {
         /// The key.
         key: Box<Key>,
         /// The field.
         field: &'static str,
-        /// What it holds.
+        /// Its value.
         value: String,
-        /// What is wrong with that.
+        /// What is wrong with the value.
         reason: &'static str,
     },
 }
 
-/// The bytes of a value in etcd.
+/// Returns the bytes of a value in etcd.
 ///
 /// # Errors
 /// When the value does not belong under the key.
@@ -295,10 +295,11 @@ pub fn encode(key: &Key, value: &Value) -> Result<Vec<u8>, ValueError> {
     json.map_err(|source| ValueError::Json { key: Box::new(key.clone()), source })
 }
 
-/// The value of bytes in etcd. The revision is not part of them: see [`KvPair::set_revision`].
+/// Reads a value from its bytes in etcd. The revision is not part of them: see [`KvPair::set_revision`].
 ///
 /// # Errors
-/// When the bytes are not a value of the sort that the key says. Keys of the first data model have no stored values.
+/// When the bytes are not a value of the kind that the key requires. Keys of the first data model have no stored
+/// values.
 pub fn decode(key: &Key, bytes: &[u8]) -> Result<Value, ValueError> {
     fn read<'a, T: Deserialize<'a>>(key: &Key, bytes: &'a [u8]) -> Result<T, ValueError> {
         serde_json::from_slice(bytes)
@@ -342,7 +343,7 @@ fn encode_resource(resource: &Resource) -> Result<Vec<u8>, serde_json::Error> {
     }
 }
 
-/// A `BlockAffinity` resource in its stored form, which has always had text where the API has a truth value.
+/// A `BlockAffinity` resource in its stored form, which has always had text where the API has a Boolean.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct StoredAffinity<'a> {
@@ -411,12 +412,12 @@ fn decode_resource(key: &Key, kind: Kind, bytes: &[u8]) -> Result<Resource, Valu
     Ok(resource)
 }
 
-/// A truth value as text.
+/// A Boolean as text.
 pub(crate) fn bool_text(value: bool) -> &'static str {
     if value { "true" } else { "false" }
 }
 
-/// The words that Go reads as truth values.
+/// The words that Go reads as Booleans.
 pub(crate) fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),

@@ -1,5 +1,5 @@
-//! ARP: the host answers for everyone on a workload's interface (proxy ARP), and must not do so for the workload's own
-//! addresses, or the workload believes that another has them.
+//! ARP: the host answers all requests on a workload's interface (proxy ARP). It must not answer for the workload's own
+//! addresses, or the workload believes that another machine has them.
 
 use crate::names::{self, Backend, EndpointChain};
 use crate::renderer::{Renderer, interface, jump};
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 impl Renderer {
-    /// What is put into the kernel's chain of the ARP table.
+    /// The rules in the kernel's chain of the ARP table.
     #[must_use]
     pub fn arp_kernel_chain(&self) -> KernelChain {
         KernelChain {
@@ -21,7 +21,7 @@ impl Renderer {
         }
     }
 
-    /// The chain of a workload: no answers about its own addresses.
+    /// The chain of a workload: it drops replies about the workload's own addresses.
     #[must_use]
     pub fn workload_arp_chain(&self, name: &str, addresses: &[IpNet]) -> Chain {
         let rules = addresses.iter().filter_map(|net| match net.addr() {
@@ -38,7 +38,7 @@ impl Renderer {
         Chain::new(Backend::Nftables.endpoint_chain(EndpointChain::Arp, name), rules.collect())
     }
 
-    /// To the chains of workloads with IPv4 addresses.
+    /// Leads to the chains of workloads with IPv4 addresses.
     #[must_use]
     pub fn arp_dispatch(&self, interfaces: &BTreeSet<InterfaceName>) -> (Chain, VerdictMap) {
         let lookup = Match::InterfaceMap { side: Side::Out, map: names::ARP_DISPATCH.into() };

@@ -1,5 +1,5 @@
-//! The settings that decide what is rendered. The daemon fills them from Felix's configuration and from what it detects
-//! about the kernel and its tools.
+//! The settings that determine what is rendered. The daemon fills them in from Felix's configuration and from the
+//! detected features of the kernel and its tools.
 
 use crate::marks::Marks;
 use crate::names::Backend;
@@ -15,16 +15,16 @@ pub struct FailsafePort {
     pub protocol: Protocol,
     /// The port.
     pub port: u16,
-    /// Only for these addresses of the other side.
+    /// Only for these addresses of the other end.
     pub net: Option<IpNet>,
 }
 
-/// What the kernel and its tools can do.
+/// The features of the kernel and its tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// Masquerading with ports at random.
+    /// Masquerading with random ports.
     pub masquerade_random_fully: bool,
-    /// Source NAT with ports at random.
+    /// Source NAT with random ports.
     pub snat_random_fully: bool,
     /// `--nflog-size`
     pub nflog_size: bool,
@@ -47,30 +47,30 @@ pub struct Wireguard {
     pub port: u16,
 }
 
-/// OpenStack's special cases.
+/// The settings for OpenStack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenStack {
-    /// Where the metadata service is.
+    /// The address of the metadata service.
     pub metadata: Option<(IpAddr, u16)>,
 }
 
-/// The settings.
+/// The settings for rendering.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RulesConfig {
-    /// Which firewall rules are for.
+    /// The packet filter to render for.
     pub backend: Backend,
-    /// What it can do.
+    /// Its features.
     pub features: Features,
-    /// The bits of marks.
+    /// The assignment of the mark's bits.
     pub marks: Marks,
-    /// What the names of workloads' interfaces begin with.
+    /// The prefixes of the names of workloads' interfaces.
     pub workload_interface_prefixes: Vec<Text>,
 
     /// Whether kube-proxy uses IPVS; only with iptables.
     pub ipvs_support: bool,
-    /// The ports of services on nodes.
+    /// The ports of NodePort services.
     pub node_port_ranges: Vec<PortRange>,
-    /// OpenStack's special cases, where they are wanted.
+    /// The settings for OpenStack, if it is used.
     pub openstack: Option<OpenStack>,
 
     /// Whether VXLAN carries IPv4.
@@ -81,11 +81,11 @@ pub struct RulesConfig {
     pub vxlan_port: u16,
     /// The address of the VXLAN device.
     pub vxlan_tunnel_address: Option<Ipv4Addr>,
-    /// The address of the IPv6 VXLAN device.
+    /// The address of the VXLAN device for IPv6.
     pub vxlan_tunnel_address_v6: Option<Ipv6Addr>,
     /// Whether IP in IP is used.
     pub ipip_enabled: bool,
-    /// The address of its device.
+    /// The address of the IP-in-IP device.
     pub ipip_tunnel_address: Option<Ipv4Addr>,
     /// Whether workloads may send VXLAN packets of their own.
     pub allow_vxlan_from_workloads: bool,
@@ -95,55 +95,58 @@ pub struct RulesConfig {
     pub wireguard: Wireguard,
     /// WireGuard for IPv6.
     pub wireguard_v6: Wireguard,
-    /// Whether WireGuard carries the hosts' own packets too.
+    /// Whether WireGuard also carries the hosts' own packets.
     pub wireguard_encrypt_host_traffic: bool,
 
-    /// What lines of log rules begin with; `%t`, `%k`, `%n` and `%p` stand for tier, kind, name and name with namespace.
+    /// The prefix of log rules' lines; `%t`, `%k`, `%n` and `%p` stand for tier, kind, name, and name with namespace.
     pub log_prefix: String,
-    /// How often log rules write, with how many at once.
+    /// The rate limit of log rules, with its burst.
     pub log_rate_limit: Option<(Rate, u16)>,
-    /// What is done with packets from workloads to the host.
+    /// The action for packets from workloads to the host.
     pub endpoint_to_host_action: EndpointToHost,
-    /// What is done with packets that may pass, in the filter table.
+    /// The action for allowed packets in the filter table.
     pub filter_allow_action: Allowed,
-    /// What is done with packets that may pass, in the mangle table.
+    /// The action for allowed packets in the mangle table.
     pub mangle_allow_action: Allowed,
-    /// What is done with packets that may not pass.
+    /// The action for denied packets.
     pub filter_deny_action: Denied,
     /// Ports on which host endpoints can always be reached.
     pub failsafe_inbound: Vec<FailsafePort>,
-    /// Ports that can always be reached through host endpoints.
+    /// Ports that can always be reached through host endpoints, from this host.
     pub failsafe_outbound: Vec<FailsafePort>,
-    /// Whether packets that fit no connection go on to policy.
+    /// Whether packets that belong to no connection are still evaluated by policy.
     pub disable_conntrack_invalid_check: bool,
 
     /// Ports for source NAT.
     pub nat_port_range: Option<(u16, u16)>,
-    /// Only packets that leave by these interfaces get source NAT.
+    /// Only packets that leave through these interfaces get source NAT.
     pub nat_outgoing_interface: Option<InterfacePattern>,
-    /// The source address; none for that of the interface. It is used for its own IP version only.
+    /// The source address; `None` for that of the interface. Only used for its own IP version.
     pub nat_outgoing_address: Option<IpAddr>,
-    /// Whether packets to hosts of the cluster keep their source too.
+    /// Whether packets to hosts of the cluster also keep their source.
     pub nat_outgoing_exclude_hosts: bool,
-    /// What is done with packets to addresses of services that no service has.
+    /// The action for packets to addresses in the ranges of services that no service has.
     pub service_loop_prevention: ServiceLoopAction,
 
-    /// Whether known connections take the flow table; only with nftables.
+    /// Whether known connections use the flow table; only with nftables.
     pub flow_offload: bool,
-    /// Whether eBPF programs serve services, where they judge packets: nobody else translates destinations then.
+    /// Whether eBPF programs, where they enforce policy, also serve services: then nothing else translates
+    /// destinations.
     pub bpf_serves: bool,
-    /// `BPFExtToServiceConnmark`: connections from clients outside to a service of a workload get it; 0 for none.
+    /// `BPFExtToServiceConnmark`: the connection mark for clients outside that connect to a service of a workload; 0
+    /// for none.
     pub bpf_service_mark: u32,
-    /// `BPFHostConntrackBypass`: Linux does not track what only passes through this host, as far as it needs not know of it.
+    /// `BPFHostConntrackBypass`: Linux does not track packets that only pass through this host, unless it has to know
+    /// of them.
     pub bpf_bypasses_tracking: bool,
-    /// `BPFForceTrackPacketsFromIfaces`: what comes in by these is tracked all the same.
+    /// `BPFForceTrackPacketsFromIfaces`: packets that come in through these interfaces are always tracked.
     pub bpf_tracked_interfaces: Vec<InterfacePattern>,
     /// Whether verdicts are reported for flow logs.
     pub flow_logs: bool,
-    /// Whether the policies of workload endpoints become few lookups in the place of a chain each. Not while verdicts are
-    /// reported, which only rules of their own can do.
+    /// Whether the policies of workload endpoints are compiled into few lookups instead of a chain each. Not while
+    /// verdicts are reported, which requires single rules.
     pub compile_policies: bool,
-    /// The DSCP value of packets within Istio's ambient mesh, where it is used.
+    /// The DSCP value of packets within Istio's ambient mesh, if it is used.
     pub istio_ambient_dscp: Option<u8>,
 }
 

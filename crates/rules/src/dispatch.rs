@@ -1,7 +1,7 @@
-//! From interfaces to the chains of their endpoints.
+//! Dispatch from interfaces to the chains of their endpoints.
 //!
-//! iptables has no better way than a list of rules, so names are divided once by the character after their common
-//! beginning. nftables looks workloads up in a map, whatever their number.
+//! iptables has nothing better than a list of rules, so names are split once, by the character after their common
+//! prefix. nftables looks workloads up in a map, however many there are.
 
 use crate::names::{self, Backend, EndpointChain};
 use crate::renderer::{Renderer, goto, interface};
@@ -22,14 +22,14 @@ pub struct Dispatch {
 pub struct HostInterfaces {
     /// The interfaces.
     pub names: BTreeSet<InterfaceName>,
-    /// Whether an endpoint for all interfaces takes those that are not named.
+    /// Whether an endpoint for all interfaces handles those that are not named.
     pub any: bool,
 }
 
-/// One root chain: which interfaces it looks at and where it sends them.
+/// One root chain: the interface that it looks at, and the chains that it leads to.
 struct Root<'a> {
     chain: &'a str,
-    /// Stands between the root's name and the character in the names of its children.
+    /// The text between the root's name and the character in the names of its children.
     infix: &'a str,
     side: Side,
     target: EndpointChain,
@@ -37,7 +37,7 @@ struct Root<'a> {
 }
 
 impl Renderer {
-    /// To the chains of workloads. Packets of workload interfaces that are not known are refused.
+    /// Leads to the chains of workloads. Packets of unknown workload interfaces are dropped or rejected.
     #[must_use]
     pub fn workload_dispatch(&self, interfaces: &BTreeSet<InterfaceName>) -> Dispatch {
         let mut dispatch = Dispatch::default();
@@ -65,7 +65,7 @@ impl Renderer {
         dispatch
     }
 
-    /// The filter table's chains to host endpoints, ordinary and for forwarded packets.
+    /// The filter table's chains to host endpoints, for ordinary and for forwarded packets.
     #[must_use]
     pub fn filter_host_dispatch(&self, interfaces: &HostInterfaces) -> Vec<Chain> {
         use EndpointChain::{FromHost, FromHostForward, ToHost, ToHostForward};
@@ -80,7 +80,7 @@ impl Renderer {
         .collect()
     }
 
-    /// The mangle table's chains to host endpoints: `before_nat` are those with policy before destination NAT.
+    /// The mangle table's chains to host endpoints; `before_nat` are those with policy before destination NAT.
     #[must_use]
     pub fn mangle_host_dispatch(&self, before_nat: &HostInterfaces, all: &HostInterfaces) -> Vec<Chain> {
         let mut chains =
@@ -89,7 +89,7 @@ impl Renderer {
         chains
     }
 
-    /// The raw table's chains to host endpoints with policy before connection tracking. There is none for all interfaces.
+    /// The raw table's chains to host endpoints with policy before connection tracking. It has none for all interfaces.
     #[must_use]
     pub fn raw_host_dispatch(&self, interfaces: &BTreeSet<InterfaceName>) -> Vec<Chain> {
         let interfaces = HostInterfaces { names: interfaces.clone(), any: false };
@@ -148,11 +148,11 @@ impl Renderer {
         let mut chains = Vec::new();
         let mut rules = Vec::new();
         while let Some(first) = rest.first() {
-            // Names are sorted, so those with the same next character stand together.
+            // Names are sorted, so those with the same next character are adjacent.
             let next = first[common.len()..].chars().next().map_or(0, char::len_utf8);
             let prefix = first[..common.len() + next].to_owned();
             let count = match next == 0 {
-                // The name is the common beginning itself, and the only such one.
+                // This name is the common prefix itself; only one name can be.
                 true => 1,
                 false => rest.iter().take_while(|name| name.starts_with(&prefix)).count(),
             };
@@ -164,7 +164,7 @@ impl Renderer {
             let child = format!("{}{}-{}", root.chain, root.infix, &prefix[common.len()..]);
             let pattern = InterfacePattern::prefix(prefix);
             rules.push(Rule::when([interface(root.side, pattern)], goto(child.as_str())));
-            // Packets do not come back from the child, so it ends as the root does.
+            // Packets do not return from the child, so it ends like the root.
             let child_rules = bin.into_iter().map(direct).chain(root.end.iter().cloned());
             chains.push(Chain::new(child, child_rules.collect()));
         }
@@ -172,7 +172,7 @@ impl Renderer {
         (chains, rules)
     }
 
-    /// Marks packets with the endpoint that they came from, and goes from marks to the chains of endpoints; only where
+    /// Marks packets with the endpoint that they came from, and leads from marks to the chains of endpoints; only where
     /// kube-proxy uses IPVS.
     pub fn endpoint_mark_dispatch(
         &self,
@@ -219,12 +219,12 @@ impl Renderer {
     }
 }
 
-/// The names that interfaces can have. Packets of others are treated as those of an interface without endpoint.
+/// The names that interfaces can have. Packets of other interfaces are treated like those without an endpoint.
 fn known(names: &BTreeSet<InterfaceName>) -> Vec<&InterfaceName> {
     names.iter().filter(|name| names::is_interface(name)).collect()
 }
 
-/// What all names begin with. Names are sorted, so the first and the last decide.
+/// The common prefix of all names. Names are sorted, so the first and the last determine it.
 fn common_prefix<'a>(names: &[&'a InterfaceName]) -> &'a str {
     let (Some(first), Some(last)) = (names.first(), names.last()) else { return "" };
     let length = first.chars().zip(last.chars()).take_while(|(one, other)| one == other);

@@ -16,25 +16,25 @@ use messages::ProfileName;
 use model::feed::RuleAction;
 use std::collections::BTreeMap;
 
-/// The most that the kernel's limit match takes, for rate and burst.
+/// The greatest rate and burst of the kernel's limit match.
 const MAX_PACKET_RATE: i64 = 10_000;
 
-/// What is known about a workload endpoint.
+/// A workload endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkloadChains<'a> {
-    /// The host's interface.
+    /// The host's end of its interface.
     pub interface: &'a str,
-    /// Whether packets may pass at all.
+    /// Whether any packets are allowed.
     pub admin_up: bool,
     /// The tiers, in order.
     pub tiers: &'a [TierGroups],
     /// The profiles, in order.
     pub profiles: &'a [ProfileName],
-    /// Limits.
+    /// The limits on its traffic.
     pub qos: Option<&'a QoSControls>,
 }
 
-/// What a chain is for.
+/// The purpose of a chain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Ordinary policy, then profiles.
@@ -59,7 +59,7 @@ struct Wanted<'a> {
     qos: Option<&'a QoSControls>,
     allow: Action,
     failsafe: bool,
-    /// Whether packets of tunnels that a workload makes itself are refused.
+    /// Whether packets of tunnels that a workload creates itself are dropped.
     refuse_tunnels: bool,
     /// Whether the policies of a tier are compiled.
     compiled: bool,
@@ -96,7 +96,8 @@ impl Renderer {
             })
     }
 
-    /// The chain that sets the mark of an endpoint; only where kube-proxy uses IPVS. Without a mark it does nothing.
+    /// The chain that sets the mark of an endpoint; only where kube-proxy uses IPVS. For an endpoint without a mark it
+    /// is empty.
     #[must_use]
     pub fn set_endpoint_mark_chain(&self, interface: &str, mark: Option<u32>) -> Chain {
         let mask = self.config.marks.endpoint;
@@ -105,7 +106,7 @@ impl Renderer {
         Chain::new(name, rules.into_iter().collect())
     }
 
-    /// The chains of a host endpoint in the filter table: to it, from it, and the same for forwarded packets.
+    /// The chains of a host endpoint in the filter table: to it and from it, for its own and for forwarded packets.
     #[must_use]
     pub fn host_endpoint_filter_chains(
         &self,
@@ -139,7 +140,7 @@ impl Renderer {
     }
 
     /// The chain of a host endpoint in the mangle table for the host's own packets whose destination was translated.
-    /// Packets that may pass return, so that others' rules in this table still see them.
+    /// Allowed packets return, so that other rules in this table still see them.
     #[must_use]
     pub fn host_endpoint_mangle_egress_chain(
         &self,
@@ -205,7 +206,7 @@ impl Renderer {
         )
     }
 
-    /// The chain that lets interfaces use source addresses besides their own.
+    /// The chain that allows interfaces to use other source addresses than their own.
     #[must_use]
     pub fn rpf_skip_chain(&self, allowed: &BTreeMap<InterfaceName, Vec<IpNet>>, version: IpVersion) -> Chain {
         let rules = allowed.iter().flat_map(|(name, nets)| {
@@ -233,7 +234,7 @@ impl Renderer {
             })));
         }
         rules.push(Rule::always(Action::ClearMark(marks.accept | marks.pass)));
-        // A tunnel that a workload makes itself would carry packets past its policy.
+        // A tunnel that a workload creates itself would carry packets past its policy.
         if wanted.refuse_tunnels && !config.allow_vxlan_from_workloads {
             rules.push(
                 Rule::when(
@@ -298,7 +299,7 @@ impl Renderer {
         let allow = &wanted.allow;
         let known = || [conntrack(Conntrack::RelatedOrEstablished)];
         if *allow != Action::Accept {
-            // Whoever gets the packet back must know that it may pass.
+            // The chain to which the packet returns must know that it is allowed.
             rules.push(Rule::when(known(), Action::SetMark(self.config.marks.accept)));
         }
         rules.push(Rule::when(known(), allow.clone()));
@@ -325,7 +326,7 @@ impl Renderer {
             }
             rules.push(Rule::when([self.accepted()], Action::Return).comment("Return if policy accepted"));
         }
-        // After raw and mangle ordinary policy is still to come, so nothing is refused there at the end of a tier.
+        // Ordinary policy follows raw and mangle, so nothing is denied there at the end of a tier.
         if !matches!(wanted.kind, Kind::Normal | Kind::Forward) {
             return;
         }
@@ -395,7 +396,7 @@ fn add_connection_limit(wanted: &Wanted<'_>, rules: &mut Vec<Rule>) {
     }
 }
 
-/// Within what the kernel takes; a value outside of it was never accepted by validation.
+/// Clamps to what the kernel accepts; validation never accepts a value outside of this range.
 fn packet_rate(value: i64) -> u32 {
     u32::try_from(value.clamp(1, MAX_PACKET_RATE)).unwrap_or(1)
 }

@@ -1,34 +1,34 @@
-//! Marks of endpoints, where kube-proxy uses IPVS: one value of the mark's free bits for each interface.
+//! Marks of endpoints, where kube-proxy uses IPVS: each interface has one value of the mark's free bits.
 //!
-//! The value comes from a hash of the name, so that it is the same after a restart unless two names meet.
+//! The value is derived from a hash of the name, so that it is the same after a restart unless two names collide.
 
 use crate::marks::Marks;
 use std::collections::BTreeMap;
 
-/// The values that are taken.
+/// The values in use.
 #[derive(Clone, Debug)]
 pub struct EndpointMarks {
     mask: u32,
     by_name: BTreeMap<String, u32>,
-    /// By place: which name has it; none for the value that stands for all other interfaces.
+    /// The name that has each value, by place; `None` for the value that stands for all other interfaces.
     by_place: BTreeMap<u32, Option<String>>,
 }
 
 impl EndpointMarks {
-    /// No endpoint has a mark yet.
+    /// Starts without marks.
     #[must_use]
     pub fn new(marks: &Marks) -> Self {
         let reserved = place_of(marks.endpoint, marks.non_calico_endpoint);
         Self { mask: marks.endpoint, by_name: BTreeMap::new(), by_place: BTreeMap::from([(reserved, None)]) }
     }
 
-    /// The bits.
+    /// The bits of the marks.
     #[must_use]
     pub fn mask(&self) -> u32 {
         self.mask
     }
 
-    /// The mark of an interface; one that has none gets one. None when all values are taken.
+    /// Returns the mark of an interface, which is assigned if it has none. `None` when all values are in use.
     pub fn get(&mut self, name: &str) -> Option<u32> {
         if let Some(mark) = self.by_name.get(name) {
             return Some(*mark);
@@ -47,7 +47,7 @@ impl EndpointMarks {
         Some(mark)
     }
 
-    /// The interface is gone; its value is free.
+    /// Removes an interface; its value can be reused.
     pub fn release(&mut self, name: &str) {
         if let Some(mark) = self.by_name.remove(name) {
             self.by_place.remove(&place_of(self.mask, mark));
@@ -60,7 +60,7 @@ fn fnv1(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash: u32, byte| hash.wrapping_mul(0x0100_0193) ^ u32::from(*byte))
 }
 
-/// Spreads the bits of a number over the mask, lowest first.
+/// Spreads the bits of a number over the mask, the lowest first.
 fn mark_of(mask: u32, place: u32) -> u32 {
     bits(mask).enumerate().filter(|(index, _)| place >> index & 1 == 1).map(|(_, bit)| bit).sum()
 }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn hash_is_fnv1() {
-        // From the algorithm's own list of test values.
+        // From the list of test values of the algorithm's authors.
         assert_eq!(fnv1(b""), 0x811c_9dc5);
         assert_eq!(fnv1(b"a"), 0x050c_5d7e);
         assert_eq!(fnv1(b"foobar"), 0x31f0_b262);
@@ -99,7 +99,7 @@ mod tests {
         let mut marks = marks(0x1122_0000);
         let mut given: Vec<_> = (0..20).filter_map(|index| marks.get(&format!("eth{index}"))).collect();
         given.sort_unstable();
-        // Sixteen values, without zero and the one that stands for others.
+        // Sixteen values, except zero and the one that stands for other interfaces.
         assert_eq!(given.len(), 14);
         given.dedup();
         assert_eq!(given.len(), 14);

@@ -1,4 +1,4 @@
-//! Chains that depend on settings alone, and the rules in the kernel's own chains that lead to them.
+//! Chains that depend only on settings, and the rules in the kernel's own chains that lead to them.
 
 pub(crate) mod beside_bpf;
 mod failsafe;
@@ -14,7 +14,7 @@ use crate::renderer::{Renderer, jump};
 use crate::tree::{Action, Chain, IpVersion, KernelChain, Rule, Table};
 
 impl Renderer {
-    /// The chains of a table that depend on settings alone.
+    /// The chains of a table that depend only on settings.
     #[must_use]
     pub fn fixed_chains(&self, table: Table, version: IpVersion) -> Vec<Chain> {
         match table {
@@ -25,7 +25,7 @@ impl Renderer {
         }
     }
 
-    /// What is put into the kernel's chains of a table.
+    /// The rules in the kernel's own chains of a table.
     #[must_use]
     pub fn kernel_chains(&self, table: Table) -> Vec<KernelChain> {
         let inserted = |name, target: &str| KernelChain {
@@ -43,8 +43,8 @@ impl Renderer {
             Table::Nat => vec![
                 inserted("PREROUTING", names::PREROUTING),
                 inserted("OUTPUT", names::OUTPUT),
-                // After kube-proxy, which clears its mark where it masquerades: a mark that is still set would be copied
-                // to the outer packet of a tunnel, and that would be masqueraded in turn.
+                // After kube-proxy, which clears its mark where it masquerades: a mark that is still set would be
+                // copied to the outer packet of a tunnel, which would then be masqueraded, too.
                 KernelChain {
                     name: "POSTROUTING",
                     inserted: Vec::new(),
@@ -59,8 +59,8 @@ impl Renderer {
         }
     }
 
-    /// The end of the kernel's `FORWARD`: what policy accepted may pass here; everything else is marked as forwarded, so
-    /// that policy of host endpoints for the host's own packets leaves it alone in mangle `POSTROUTING`.
+    /// The end of the kernel's `FORWARD`: packets that policy accepted are allowed here. All others are marked as
+    /// forwarded, so that policy of host endpoints for the host's own packets ignores them in mangle `POSTROUTING`.
     fn end_of_forward(&self) -> Vec<Rule> {
         vec![
             Rule::when([self.accepted()], self.filter_allow()).comment("Policy explicitly accepted packet."),

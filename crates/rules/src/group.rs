@@ -1,7 +1,7 @@
 //! Policies of a tier that have the same selector share a chain, so that an endpoint's chain stays short.
 //!
-//! Endpoints that one of the policies selects are selected by all of them, so endpoints that share a policy of a group
-//! share the whole group.
+//! An endpoint that one of these policies selects is selected by all of them, so endpoints that share a policy of a
+//! group share the whole group.
 
 use crate::names::{Direction, is_staged};
 use crate::policy::PolicySequence;
@@ -13,15 +13,15 @@ use messages::{PolicyId, TierInfo, TierName};
 use model::feed::RuleAction;
 use sha3::{Digest, Sha3_224};
 
-/// After so many jumps a group's chain looks whether one of the policies decided.
+/// After this number of jumps, a group's chain checks whether one of the policies decided.
 const RETURN_STRIDE: usize = 5;
 
 /// Neighbouring policies of a tier with the same selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyGroup {
-    /// Whether they are for packets to or from endpoints.
+    /// The direction of packets.
     pub direction: Direction,
-    /// Their selector, as the feed had it.
+    /// Their selector, as it is in the feed.
     pub selector: Text,
     /// The policies, in order.
     pub policies: Vec<PolicyId>,
@@ -32,7 +32,7 @@ pub struct PolicyGroup {
 pub struct TierGroups {
     /// The tier.
     pub name: TierName,
-    /// What happens at its end.
+    /// The action at its end.
     pub default_action: RuleAction,
     /// For packets to the endpoint.
     pub ingress: Vec<PolicyGroup>,
@@ -41,7 +41,7 @@ pub struct TierGroups {
 }
 
 impl PolicyGroup {
-    /// The policies in groups; `selector` tells each policy's selector.
+    /// Puts policies into groups; `selector` returns the selector of a policy.
     pub fn divide(
         policies: &[PolicyId],
         direction: Direction,
@@ -58,7 +58,7 @@ impl PolicyGroup {
         groups
     }
 
-    /// The policies that are enforced.
+    /// The policies that are enforced, not staged.
     pub fn enforced(&self) -> impl Iterator<Item = &PolicyId> {
         self.policies.iter().filter(|policy| !is_staged(policy.kind))
     }
@@ -69,7 +69,7 @@ impl PolicyGroup {
         self.enforced().nth(1).is_none()
     }
 
-    /// The group's chain.
+    /// The name of the group's chain.
     #[must_use]
     pub fn chain_name(&self) -> ChainName {
         let mut hash = Sha3_224::new();
@@ -84,19 +84,19 @@ impl PolicyGroup {
         }
         let prefix = self.direction.group_prefix();
         let id = URL_SAFE_NO_PAD.encode(hash.finalize());
-        // Short enough for iptables, and the same with nftables.
+        // Short enough for iptables; nftables uses the same name.
         let room = crate::iptables::MAX_CHAIN_NAME - prefix.len();
         format!("{prefix}{}", id.get(..room).unwrap_or(&id)).into()
     }
 }
 
 impl TierGroups {
-    /// An endpoint's tiers in groups.
+    /// Puts an endpoint's tiers into groups.
     pub fn of(tiers: &[TierInfo], selector: impl Fn(&PolicyId) -> Text) -> Vec<Self> {
         Self::divided(tiers, &selector, &[Direction::Inbound, Direction::Outbound])
     }
 
-    /// The same for policies that are only for packets that come in: those before destination NAT.
+    /// Puts the tiers of policies that only apply to incoming packets into groups: those before destination NAT.
     pub fn of_inbound(tiers: &[TierInfo], selector: impl Fn(&PolicyId) -> Text) -> Vec<Self> {
         Self::divided(tiers, &selector, &[Direction::Inbound])
     }
@@ -151,7 +151,7 @@ impl Renderer {
                 rules
                     .push(Rule::when([mark_not_clear(decided)], Action::Return).comment("Return on verdict"));
             }
-            // At the start of a block no policy can have decided.
+            // At the start of a block no policy can have decided yet.
             let undecided = if starts_block { Vec::new() } else { vec![mark_clear(decided)] };
             rules.push(Rule::when(undecided, jump(self.backend().policy_chain(group.direction, policy))));
         }

@@ -1,7 +1,7 @@
-//! The identity of rules: a hash over a chain's name and all its rules up to and including one.
+//! The identity of rules: a hash of the chain's name and of all its rules up to and including the rule itself.
 //!
-//! A rule's hash is in its comment in the kernel. Whoever reads the kernel's rules back compares hashes and never
-//! texts, because the kernel's tools print rules in another form than they were written in.
+//! A rule's hash is in its comment in the kernel. Rules that are read back are compared by their hashes and never by
+//! their texts, because the kernel's tools print rules in another form than they were written in.
 
 use crate::tree::Rule;
 use base64::Engine as _;
@@ -9,21 +9,21 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha224};
 use std::fmt;
 
-/// What stands before the hash in a comment.
+/// The text before the hash in a comment.
 pub const COMMENT_PREFIX: &str = "cali:";
 
-/// What is added to the name of one of the kernel's chains when rules that are appended to it are hashed, so that they
-/// differ from equal ones that are inserted.
+/// Added to the name of one of the kernel's chains for the hashes of rules that are appended to it, so that they differ
+/// from equal rules that are inserted.
 pub const APPENDS_SUFFIX: &str = "*appends*";
 
 const LENGTH: usize = 16;
 
-/// The hash of a rule at its place in its chain: sixteen characters of the alphabet of URL-safe Base64.
+/// The hash of a rule at its place in its chain: sixteen characters of URL-safe Base64.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuleHash([u8; LENGTH]);
 
 impl RuleHash {
-    /// The hash that a comment of the kernel carries; none where the text is not a hash of ours.
+    /// Reads the hash in a comment of the kernel; `None` if the text is not one of our hashes.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = <[u8; LENGTH]>::try_from(text.as_bytes()).ok()?;
@@ -31,10 +31,10 @@ impl RuleHash {
         bytes.iter().all(known).then_some(Self(bytes))
     }
 
-    /// The text.
+    /// The hash as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        // Only ASCII ever gets in here.
+        // It only ever contains ASCII.
         str::from_utf8(&self.0).unwrap_or_default()
     }
 }
@@ -51,9 +51,9 @@ impl fmt::Debug for RuleHash {
     }
 }
 
-/// The hashes of all rules of a chain, given each rule's text in the form that the backend hashes.
+/// Computes the hashes of all rules of a chain from each rule's text, in the form that the backend hashes.
 ///
-/// Use [`crate::iptables::hashes`] and [`crate::nftables::hashes`], which know that form.
+/// Use [`crate::iptables::hashes`] and [`crate::nftables::hashes`], which produce that form.
 pub fn chained(chain: &str, rules: &[Rule], mut write: impl FnMut(&Rule, &mut String)) -> Vec<RuleHash> {
     let mut state = Sha224::digest(chain);
     let mut text = String::new();

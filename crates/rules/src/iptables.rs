@@ -1,7 +1,9 @@
-//! Rules as lines of `iptables-restore`, letter for letter as Calico writes them: the hash of a rule is over this text.
+//! Rules as lines of `iptables-restore`, letter for letter as Calico writes them, because rules' hashes are computed
+//! from this text.
 //!
-//! What iptables cannot do ([`Match::InterfaceMap`], the ARP matches, [`Action::FlowOffload`]) is never rendered for it;
-//! should such a rule get here all the same, it becomes one that matches nothing rather than one that matches too much.
+//! What iptables cannot do ([`Match::InterfaceMap`], the ARP matches, [`Action::FlowOffload`]) is never rendered for
+//! it. Should such a rule arrive here anyway, it becomes one that matches nothing rather than one that matches too
+//! much.
 
 use crate::hash::{self, APPENDS_SUFFIX, COMMENT_PREFIX, RuleHash};
 use crate::tree::{
@@ -16,7 +18,7 @@ pub const MAX_CHAIN_NAME: usize = 28;
 /// The longest single comment.
 const MAX_COMMENT: usize = 256;
 
-/// The hashes of a chain's rules. Of rules that are inserted into one of the kernel's chains `chain` is that chain.
+/// The hashes of a chain's rules. For rules that are inserted into one of the kernel's chains, `chain` is that chain.
 #[must_use]
 pub fn hashes(chain: &str, rules: &[Rule]) -> Vec<RuleHash> {
     hash::chained(chain, rules, |rule, text| {
@@ -33,19 +35,19 @@ pub fn appended_hashes(kernel_chain: &str, rules: &[Rule]) -> Vec<RuleHash> {
     hashes(&format!("{kernel_chain}{APPENDS_SUFFIX}"), rules)
 }
 
-/// `-A chain …`: the rule at the end of the chain.
+/// `-A chain …`: appends the rule to the chain.
 #[must_use]
 pub fn render_append(chain: &str, rule: &Rule, hash: RuleHash) -> String {
     line(format!("-A {chain}"), rule, hash)
 }
 
-/// `-I chain …`: the rule at the beginning of the chain.
+/// `-I chain …`: inserts the rule at the beginning of the chain.
 #[must_use]
 pub fn render_insert(chain: &str, rule: &Rule, hash: RuleHash) -> String {
     line(format!("-I {chain}"), rule, hash)
 }
 
-/// `-R chain N …`: the rule in the place of the Nth, counted from one.
+/// `-R chain N …`: replaces the Nth rule, counted from one.
 #[must_use]
 pub fn render_replace(chain: &str, position: usize, rule: &Rule, hash: RuleHash) -> String {
     line(format!("-R {chain} {position}"), rule, hash)
@@ -57,7 +59,7 @@ fn line(mut text: String, rule: &Rule, hash: RuleHash) -> String {
     text
 }
 
-/// Everything after the hash: comments, matches, action, each with a blank before it.
+/// Everything after the hash: comments, matches and action, each preceded by a space.
 fn write_rule(rule: &Rule, text: &mut String) {
     for comment in &rule.comments {
         text.push_str(" -m comment --comment \"");
@@ -74,7 +76,7 @@ fn write_rule(rule: &Rule, text: &mut String) {
     }
 }
 
-/// A comment without the characters that `iptables-restore` could take for its own.
+/// A comment without characters that have a meaning in `iptables-restore`.
 pub(crate) fn escaped(comment: &str) -> impl Iterator<Item = char> {
     comment.chars().map(|one| {
         let safe = one.is_ascii_alphanumeric() || "_ @%+=:,./-".contains(one);
@@ -87,11 +89,7 @@ fn write_match(one: &Match, text: &mut String) {
     let _ = match one {
         Match::Protocol { protocol, negated } => write!(text, "{}-p {protocol}", not(negated)),
         Match::Interface { side, pattern: InterfacePattern { name, is_prefix } } => {
-            let option = match side {
-                Side::In => "--in-interface",
-                Side::Out => "--out-interface",
-            };
-            write!(text, "{option} {name}{}", if *is_prefix { "+" } else { "" })
+            write!(text, "{} {name}{}", interface_option(*side), if *is_prefix { "+" } else { "" })
         }
         Match::Mark { value: 0, mask, negated } => {
             write!(text, "-m mark {}--mark 0/{mask:#x}", not(negated))
@@ -100,13 +98,7 @@ fn write_match(one: &Match, text: &mut String) {
             write!(text, "-m mark {}--mark {value:#x}/{mask:#x}", not(negated))
         }
         Match::Conntrack { state, negated } => {
-            let state = match state {
-                Conntrack::RelatedOrEstablished => "RELATED,ESTABLISHED",
-                Conntrack::Invalid => "INVALID",
-                Conntrack::New => "NEW",
-                Conntrack::Dnat => "DNAT",
-            };
-            write!(text, "-m conntrack {}--ctstate {state}", not(negated))
+            write!(text, "-m conntrack {}--ctstate {}", not(negated), conntrack_state(*state))
         }
         Match::Net { end, net, negated } => {
             write!(text, "{}{} {net}", not(negated), address_option(*end))
@@ -126,21 +118,12 @@ fn write_match(one: &Match, text: &mut String) {
                 End::Destination => "--destination-ports",
             };
             let _ = write!(text, "-m multiport {}{option} ", not(negated));
-            for (index, PortRange { first, last }) in ports.iter().enumerate() {
-                let comma = if index == 0 { "" } else { "," };
-                let _ = match first == last {
-                    true => write!(text, "{comma}{first}"),
-                    false => write!(text, "{comma}{first}:{last}"),
-                };
-            }
+            write_ports(ports, ",", ':', text);
             Ok(())
         }
         Match::DestinationPort(port) => write!(text, "--dport {port}"),
         Match::Icmp { version, icmp_type, code, negated } => {
-            let (module, option) = match version {
-                IpVersion::V4 => ("icmp", "--icmp-type"),
-                IpVersion::V6 => ("icmp6", "--icmpv6-type"),
-            };
+            let (module, option) = icmp_option(*version);
             let _ = write!(text, "-m {module} {}{option} {icmp_type}", not(negated));
             code.map_or(Ok(()), |code| write!(text, "/{code}"))
         }
@@ -156,11 +139,46 @@ fn write_match(one: &Match, text: &mut String) {
         Match::Ipvs { negated } => write!(text, "-m ipvs {}--ipvs", not(negated)),
         Match::Limit { rate, burst: 0 } => write!(text, "-m limit --limit {rate}"),
         Match::Limit { rate, burst } => write!(text, "-m limit --limit {rate} --limit-burst {burst}"),
-        // A mark cannot be clear and not clear at once.
+        // Matches nothing: a mark cannot be clear and set at the same time.
         Match::InterfaceMap { .. } | Match::ArpReply | Match::ArpSource(_) => {
             write!(text, "-m mark --mark 0/0x1 -m mark ! --mark 0/0x1")
         }
     };
+}
+
+/// Writes ports and ranges of ports; `comma` separates entries, `to` the ends of a range.
+pub(crate) fn write_ports(ports: &[PortRange], comma: &str, to: char, text: &mut String) {
+    for (index, PortRange { first, last }) in ports.iter().enumerate() {
+        let comma = if index == 0 { "" } else { comma };
+        let _ = match first == last {
+            true => write!(text, "{comma}{first}"),
+            false => write!(text, "{comma}{first}{to}{last}"),
+        };
+    }
+}
+
+fn conntrack_state(state: Conntrack) -> &'static str {
+    match state {
+        Conntrack::RelatedOrEstablished => "RELATED,ESTABLISHED",
+        Conntrack::Invalid => "INVALID",
+        Conntrack::New => "NEW",
+        Conntrack::Dnat => "DNAT",
+    }
+}
+
+/// The match module of this IP version's ICMP, and its option for types.
+fn icmp_option(version: IpVersion) -> (&'static str, &'static str) {
+    match version {
+        IpVersion::V4 => ("icmp", "--icmp-type"),
+        IpVersion::V6 => ("icmp6", "--icmpv6-type"),
+    }
+}
+
+fn interface_option(side: Side) -> &'static str {
+    match side {
+        Side::In => "--in-interface",
+        Side::Out => "--out-interface",
+    }
 }
 
 fn address_option(end: End) -> &'static str {
@@ -236,12 +254,12 @@ fn write_action(action: &Action, text: &mut String) {
              --connlimit-mask 0 -j REJECT --reject-with tcp-reset"
         ),
         Action::SetDscp(value) => write!(text, "--jump DSCP --set-dscp {value}"),
-        // Without the fast path packets take the ordinary one.
+        // Without the fast path, packets take the ordinary one.
         Action::FlowOffload => Ok(()),
     };
 }
 
-/// An address, with ports where there are some; IPv6 in brackets then.
+/// An address, with ports if there are any; then IPv6 is in brackets.
 pub(crate) fn address_and_port(address: IpAddr, ports: Option<&str>) -> String {
     match (address, ports) {
         (address, None) => address.to_string(),

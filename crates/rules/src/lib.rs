@@ -3,12 +3,12 @@
 //! - [`tree`]: chains, rules, matches, actions, verdict maps.
 //! - [`Renderer`]: from [`RulesConfig`] and messages to chains.
 //! - [`iptables`], [`nftables`]: the texts of rules, and their hashes ([`hash`]).
-//! - [`names`]: names of chains, maps and sets; [`nflog`]: the texts of packets that are reported.
+//! - [`names`]: names of chains, maps and sets; [`nflog`]: the texts that accompany reported packets.
 //! - `simulate` (feature `testing`): what rendered chains do with a packet, for tests.
 //!
-//! Pure: no IO, no clock, no async. The same input gives the same bytes. Names of chains, texts of rules and their hashes
-//! are Calico's, so that a Felix of either make takes over the other's rules. It refuses to know the kernel: drivers turn
-//! the tree into batches, and leave out chains that no rule goes to.
+//! This is pure: no IO, no clock, no async. The same input gives the same bytes. Names of chains, texts of rules and
+//! their hashes are Calico's, so that either make of Felix can take over the other's rules. The kernel is unknown here:
+//! drivers turn the tree into batches, and leave out chains that no rule leads to.
 
 mod arp;
 mod bpf_marks;

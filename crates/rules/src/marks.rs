@@ -1,55 +1,55 @@
-//! Which bits of a packet's mark mean what.
+//! The meaning of the bits of a packet's mark.
 
 use crate::bpf_marks;
 
-/// A packet's mark cannot hold all that has to be in it.
+/// The error for a mask without enough bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MarkError {
-    /// Too few bits.
+    /// The mask has too few bits.
     #[error("the mark mask {mask:#x} has too few bits for {what}; {needed} are needed")]
     TooFewBits {
         /// The mask.
         mask: u32,
-        /// For what.
+        /// The purpose of the missing bits.
         what: &'static str,
-        /// How many bits are needed in all.
+        /// The total number of bits that are needed.
         needed: u32,
     },
-    /// Bits are missing that eBPF programs use.
+    /// The mask lacks bits that eBPF programs use.
     #[error(
         "the mark mask {mask:#x} must have all bits of {needed:#x}, by which eBPF programs and rules talk"
     )]
     NotForBpf {
         /// The mask.
         mask: u32,
-        /// The bits of programs.
+        /// The bits that programs use.
         needed: u32,
     },
 }
 
-/// The bits. Those of `accept` to `scratch1` are one each and different.
+/// The bits. Those from `accept` to `scratch1` are single bits, all different.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
-    /// Policy accepted the packet.
+    /// Policy allowed the packet.
     pub accept: u32,
     /// Policy passed the packet to the next tier.
     pub pass: u32,
-    /// Policy refused the packet.
+    /// Policy denied the packet.
     pub drop: u32,
-    /// All blocks of a rule matched; elsewhere: the packet comes from a workload.
+    /// All blocks of a rule matched; outside of rules: the packet comes from a workload.
     pub scratch0: u32,
-    /// This block of a rule matched.
+    /// The current block of a rule matched.
     pub scratch1: u32,
-    /// The packet is WireGuard's; 0 without WireGuard.
+    /// The packet belongs to WireGuard; 0 without WireGuard.
     pub wireguard: u32,
-    /// Which endpoint a packet came from (IPVS): all bits that are left.
+    /// The endpoint that a packet came from (IPVS): all remaining bits.
     pub endpoint: u32,
-    /// The value of `endpoint` for packets that came from no endpoint of ours.
+    /// The value of `endpoint` for packets that did not come from one of our endpoints.
     pub non_calico_endpoint: u32,
 }
 
 impl Marks {
-    /// Takes bits from the mask, the lowest first.
+    /// Takes bits from the mask, beginning with the lowest.
     ///
     /// # Errors
     /// When the mask has too few bits.
@@ -83,10 +83,10 @@ impl Marks {
         })
     }
 
-    /// The same of what eBPF programs leave.
+    /// Takes bits from those that eBPF programs leave free.
     ///
     /// # Errors
-    /// When the mask has not all bits of programs, or too few others.
+    /// When the mask lacks bits of programs, or has too few others.
     pub fn beside_bpf(mask: u32, wireguard: bool) -> Result<Self, MarkError> {
         if mask & bpf_marks::MASK != bpf_marks::MASK {
             return Err(MarkError::NotForBpf { mask, needed: bpf_marks::MASK });
@@ -94,7 +94,7 @@ impl Marks {
         Self::from_mask(mask & !bpf_marks::MASK, wireguard, false)
     }
 
-    /// The bits that are cleared before policy is applied; that of `drop` is not among them.
+    /// The bits that are cleared before policy is evaluated; that of `drop` is not one of them.
     #[must_use]
     pub const fn cleared(&self) -> u32 {
         self.accept | self.pass | self.scratch0 | self.scratch1
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn every_need_is_met_or_said() {
+    fn needs_that_cannot_be_met_are_errors() {
         assert!(Marks::from_mask(0x1f, false, false).is_ok());
         assert!(Marks::from_mask(0x0f, false, false).is_err());
         assert!(Marks::from_mask(0x1f, true, false).is_err());

@@ -1,4 +1,4 @@
-//! Names of chains, maps and sets. Other programs (and the other make of Felix) look for them, so each is Calico's.
+//! Names of chains, maps and sets. Other programs (and the other make of Felix) look for them, so all are Calico's.
 
 use crate::tree::{ChainName, IpVersion, SetName};
 use api::Kind;
@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use model::v1::PolicyKey;
 use sha2::{Digest, Sha256};
 
-/// The name that stands for "all interfaces" where a chain needs one; longer than the kernel's names can be.
+/// The name for "all interfaces" where a chain needs one; it is longer than any name of an interface.
 pub const ANY_INTERFACE: &str = "any-interface-at-all";
 
 /// The chain that the kernel's `INPUT` jumps to.
@@ -20,67 +20,67 @@ pub const OUTPUT: &str = "cali-OUTPUT";
 pub const PREROUTING: &str = "cali-PREROUTING";
 /// The chain that the kernel's `POSTROUTING` jumps to.
 pub const POSTROUTING: &str = "cali-POSTROUTING";
-/// Ports that host endpoints can always be reached on.
+/// Ports at which host endpoints can always be reached.
 pub const FAILSAFE_IN: &str = "cali-failsafe-in";
-/// Ports that the host can always reach through host endpoints.
+/// Ports at which the host can always reach others through host endpoints.
 pub const FAILSAFE_OUT: &str = "cali-failsafe-out";
 /// Source NAT for packets that leave the cluster.
 pub const NAT_OUTGOING: &str = "cali-nat-outgoing";
-/// Floating addresses: destination.
+/// Destination NAT of floating addresses.
 pub const FIP_DNAT: &str = "cali-fip-dnat";
-/// Floating addresses: source.
+/// Source NAT of floating addresses.
 pub const FIP_SNAT: &str = "cali-fip-snat";
 /// DSCP marks for packets that leave the cluster.
 pub const EGRESS_DSCP: &str = "cali-egress-dscp";
-/// Ranges of services that must not be routed on.
+/// Packets to the ranges of services that must not be routed any further.
 pub const CIDR_BLOCK: &str = "cali-cidr-block";
 /// Packets from workloads to the host itself.
 pub const WORKLOAD_TO_HOST: &str = "cali-wl-to-host";
-/// By interface to the chains for packets from workloads; chain and map have the same name.
+/// Leads by interface to the chains for packets from workloads; chain and map have the same name.
 pub const FROM_WORKLOAD_DISPATCH: &str = "cali-from-wl-dispatch";
-/// By interface to the chains for packets to workloads; chain and map have the same name.
+/// Leads by interface to the chains for packets to workloads; chain and map have the same name.
 pub const TO_WORKLOAD_DISPATCH: &str = "cali-to-wl-dispatch";
-/// To workloads whose interfaces have eBPF programs; chain and map have the same name.
+/// Leads to workloads whose interfaces have eBPF programs; chain and map have the same name.
 pub const TO_ATTACHED: &str = "cali-to-attached";
-/// A workload's interface has eBPF programs.
+/// The interface of a workload has eBPF programs.
 pub const ATTACHED: &str = "cali-attached";
 /// Policy for packets whose destination was translated after eBPF programs saw them.
 pub(crate) const TRANSLATED: &str = "cali-translated";
-/// By interface to the chains for ARP; chain and map have the same name.
+/// Leads by interface to the chains for ARP; chain and map have the same name.
 pub const ARP_DISPATCH: &str = "cali-arp-dispatch";
-/// By interface to the chains for packets to host endpoints.
+/// Leads by interface to the chains for packets to host endpoints.
 pub const TO_HOST_ENDPOINT: &str = "cali-to-host-endpoint";
-/// By interface to the chains for packets from host endpoints.
+/// Leads by interface to the chains for packets from host endpoints.
 pub const FROM_HOST_ENDPOINT: &str = "cali-from-host-endpoint";
-/// The same for forwarded packets.
+/// Leads by interface to the chains for forwarded packets to host endpoints.
 pub const TO_HOST_ENDPOINT_FORWARD: &str = "cali-to-hep-forward";
-/// The same for forwarded packets.
+/// Leads by interface to the chains for forwarded packets from host endpoints.
 pub const FROM_HOST_ENDPOINT_FORWARD: &str = "cali-from-hep-forward";
-/// By interface to the chains that set an endpoint's mark (IPVS).
+/// Leads by interface to the chains that set an endpoint's mark (IPVS).
 pub const SET_ENDPOINT_MARK: &str = "cali-set-endpoint-mark";
-/// By mark to the chains of endpoints (IPVS).
+/// Leads by mark to the chains of endpoints (IPVS).
 pub const FROM_ENDPOINT_MARK: &str = "cali-from-endpoint-mark";
-/// Whether a packet in `INPUT` will be forwarded (IPVS).
+/// Marks packets in `INPUT` that will be forwarded (IPVS).
 pub const FORWARD_CHECK: &str = "cali-forward-check";
 /// Forwarded packets in `OUTPUT` (IPVS).
 pub const FORWARD_ENDPOINT_MARK: &str = "cali-forward-endpoint-mark";
-/// Marks what comes out of WireGuard.
+/// Marks packets from the WireGuard device.
 pub const WIREGUARD_INCOMING_MARK: &str = "cali-wireguard-incoming-mark";
-/// Workloads that may use other source addresses than their own.
+/// Workloads that may use source addresses other than their own.
 pub const RPF_SKIP: &str = "cali-rpf-skip";
-/// Packets of workloads that come from where their answers would not go; only on the short way.
+/// Packets of workloads whose answers would take another way; only on the short way.
 pub const RPF_FAILED: &str = "cali-rpf-failed";
-/// Packets that need not be tracked, beside eBPF programs: which are all the same.
+/// Beside eBPF programs: which of the packets that need not be tracked are tracked all the same.
 pub const UNTRACKED_FLOWS: &str = "cali-untracked-flows";
 
-/// Where compiled policies send packets that may pass: it sets their mark.
+/// Where compiled policies send allowed packets: it sets their mark.
 pub const RUN_ALLOW: &str = "cali-run-allow";
-/// Where compiled policies send packets that go to the next tier: it sets their mark.
+/// Where compiled policies send packets that pass to the next tier: it sets their mark.
 pub const RUN_PASS: &str = "cali-run-pass";
-/// Where compiled policies send packets that may not pass: it ends them.
+/// Where compiled policies send denied packets: it ends their way.
 pub const RUN_DENY: &str = "cali-run-deny";
 
-/// What the names of an endpoint's chains begin with.
+/// The prefixes of the names of an endpoint's chains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EndpointChain {
     /// Packets to a workload.
@@ -95,14 +95,14 @@ pub enum EndpointChain {
     ToHostForward,
     /// Forwarded packets from a host endpoint.
     FromHostForward,
-    /// Sets the endpoint's mark (IPVS).
+    /// The chain that sets the endpoint's mark (IPVS).
     SetMark,
-    /// ARP to a workload.
+    /// ARP packets to a workload.
     Arp,
 }
 
 impl EndpointChain {
-    /// The beginning.
+    /// The prefix.
     #[must_use]
     pub const fn prefix(self) -> &'static str {
         match self {
@@ -118,12 +118,12 @@ impl EndpointChain {
     }
 }
 
-/// Whether a policy is for packets to or from an endpoint.
+/// The direction of packets that a policy applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// To the endpoint: ingress.
+    /// Packets to the endpoint: ingress.
     Inbound,
-    /// From the endpoint: egress.
+    /// Packets from the endpoint: egress.
     Outbound,
 }
 
@@ -137,7 +137,7 @@ impl Direction {
         }
     }
 
-    /// What the names of policies' chains begin with.
+    /// The prefix of the names of policies' chains.
     #[must_use]
     pub const fn policy_prefix(self) -> &'static str {
         match self {
@@ -146,7 +146,7 @@ impl Direction {
         }
     }
 
-    /// What the names of profiles' chains begin with.
+    /// The prefix of the names of profiles' chains.
     #[must_use]
     pub const fn profile_prefix(self) -> &'static str {
         match self {
@@ -155,7 +155,7 @@ impl Direction {
         }
     }
 
-    /// What the names of groups' chains begin with.
+    /// The prefix of the names of groups' chains.
     #[must_use]
     pub const fn group_prefix(self) -> &'static str {
         match self {
@@ -165,13 +165,13 @@ impl Direction {
     }
 }
 
-/// Which of the kernel's two firewalls rules are for.
+/// The kernel's two packet filters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Backend {
-    /// iptables, of either variant
+    /// iptables, in either variant.
     #[default]
     Iptables,
-    /// nftables, in tables of our own
+    /// nftables, in tables of our own.
     Nftables,
 }
 
@@ -185,40 +185,40 @@ impl Backend {
         }
     }
 
-    /// The chain of an endpoint.
+    /// The name of a chain of an endpoint.
     #[must_use]
     pub fn endpoint_chain(self, chain: EndpointChain, interface: &str) -> ChainName {
         limited_id(chain.prefix(), interface, self.max_chain_name()).into()
     }
 
-    /// The chain of a policy.
+    /// The name of the chain of a policy.
     #[must_use]
     pub fn policy_chain(self, direction: Direction, policy: &PolicyKey) -> ChainName {
         limited_id(direction.policy_prefix(), &policy_id(policy), self.max_chain_name()).into()
     }
 
-    /// The chain of a profile.
+    /// The name of the chain of a profile.
     #[must_use]
     pub fn profile_chain(self, direction: Direction, profile: &str) -> ChainName {
         limited_id(direction.profile_prefix(), profile, self.max_chain_name()).into()
     }
 }
 
-/// Whether an interface can have this name. Validation takes no other, and a `+` at its end would mean all interfaces that
-/// begin so.
+/// Whether an interface can have this name. Validation accepts no others, and with a `+` at its end it would mean all
+/// interfaces with this prefix.
 #[must_use]
 pub fn is_interface(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     (1..=15).contains(&name.len()) && name.bytes().all(plain)
 }
 
-/// Whether the text can be in a rule without quotes. Names that validation accepts all can.
+/// Whether the text can be in a rule without quotes. This is true for all names that validation accepts.
 pub(crate) fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./:@%+=,|".contains(&byte))
 }
 
-/// `prefix` and `suffix`; where that would be longer than `max`, a hash in the place of the suffix, after an underscore.
-/// A name that could be taken for such a one becomes one, and so does one that a rule could not be written with.
+/// Joins `prefix` and `suffix`. If the result is longer than `max`, an underscore and a hash replace the suffix. The
+/// same happens to a name that looks like a shortened one, or that cannot be written in a rule.
 #[must_use]
 pub fn limited_id(prefix: &str, suffix: &str, max: usize) -> String {
     let suffix = if suffix.is_empty() { "_" } else { suffix };
@@ -231,7 +231,7 @@ pub fn limited_id(prefix: &str, suffix: &str, max: usize) -> String {
     format!("{prefix}_{}", hash.get(..room).unwrap_or(&hash))
 }
 
-/// The short word for a kind of policy.
+/// The short name of a kind of policy.
 #[must_use]
 pub fn short_kind(kind: Kind) -> &'static str {
     match kind {
@@ -246,7 +246,7 @@ pub fn short_kind(kind: Kind) -> &'static str {
     }
 }
 
-/// Whether policies of this kind are only tried: never programmed, only reported.
+/// Whether policies of this kind are staged: reported, but never programmed.
 #[must_use]
 pub fn is_staged(kind: Kind) -> bool {
     matches!(
@@ -255,14 +255,14 @@ pub fn is_staged(kind: Kind) -> bool {
     )
 }
 
-/// A policy in one word: `np/namespace/name` or `gnp/name`.
+/// A policy as one word: `np/namespace/name` or `gnp/name`.
 #[must_use]
 pub fn policy_id(policy: &PolicyKey) -> String {
     let (kind, namespace, name) = (short_kind(policy.kind), &policy.namespace, &policy.name);
     if namespace.is_empty() { format!("{kind}/{name}") } else { format!("{kind}/{namespace}/{name}") }
 }
 
-/// The kernel's name of a set.
+/// The name of a set in the kernel.
 #[must_use]
 pub fn ip_set(version: IpVersion, id: &str) -> SetName {
     const MAX: usize = 31;
@@ -274,21 +274,21 @@ pub fn ip_set(version: IpVersion, id: &str) -> SetName {
     name.into()
 }
 
-/// The identities of the sets that do not come from policies.
+/// The ids of the sets that do not come from policies.
 pub mod sets {
-    /// All address pools, but those for load balancers alone.
+    /// All address pools, except those only for load balancers.
     pub const NETWORK_POOLS: &str = "network-ip-pools";
     /// The pools with source NAT.
     pub const MASQUERADED_POOLS: &str = "masq-ipam-pools";
     /// The addresses of all hosts.
     pub const ALL_HOSTS: &str = "all-hosts-net";
-    /// The addresses that VXLAN packets may come from.
+    /// The addresses from which VXLAN packets are accepted.
     pub const ALL_VXLAN: &str = "all-vxlan-net";
     /// The addresses of this host.
     pub const THIS_HOST: &str = "this-host";
     /// Endpoints with a DSCP mark.
     pub const DSCP_SOURCES: &str = "dscp-src-net";
-    /// Endpoints whose connections must not take the flow table.
+    /// Endpoints whose connections must not use the flow table.
     pub const NO_FLOW_OFFLOAD: &str = "no-flow-offload";
     /// Workloads in Istio's ambient mesh.
     pub const ISTIO_WORKLOADS: &str = "all-istio-weps";

@@ -1,17 +1,17 @@
-//! The texts that go with packets that are reported for flow logs. A listener reads the verdict and its rule from them;
-//! the crate `flows` has the way back.
+//! The texts that accompany packets reported for flow logs. A listener reads from them the verdict and the rule that
+//! decided; the crate `flows` parses them.
 
 use crate::names::{Direction, is_plain, limited_id};
 
-/// A text of this length or more is shortened with a hash. A text that is exactly as long as shortened ones are is
-/// shortened too, so that none can be mistaken for another.
+/// A text of this length or more is shortened with a hash. That includes a text that is exactly as long as shortened
+/// ones, so that none can be mistaken for a shortened one.
 pub const SHORTENED_LENGTH: usize = 63;
 const KEPT: usize = 10;
 
-/// What was decided.
+/// The verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The packet passes.
+    /// The packet is allowed.
     Allow,
     /// It is dropped or rejected.
     Deny,
@@ -29,12 +29,12 @@ impl Verdict {
     }
 }
 
-/// Whose rule decided.
+/// The owner of the rule that decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnerKind {
-    /// A policy's.
+    /// A policy.
     Policy,
-    /// A profile's.
+    /// A profile.
     Profile,
 }
 
@@ -83,7 +83,7 @@ pub fn no_profile_prefix(direction: Direction) -> String {
 fn shortened(text: String) -> String {
     let text = match is_plain(&text) {
         true => text,
-        // It is in a rule without quotes.
+        // It is written in a rule without quotes.
         false => {
             text.chars().map(|one| if is_plain(one.encode_utf8(&mut [0; 4])) { one } else { '_' }).collect()
         }
@@ -93,7 +93,7 @@ fn shortened(text: String) -> String {
     }
     let room = SHORTENED_LENGTH - 2 * KEPT - 1;
     let hash = limited_id("", &text, room);
-    // All of it is ASCII here, so any place is good for a cut.
+    // It is all ASCII, so it can be cut anywhere.
     format!("{}{hash}_{}", &text[..KEPT], &text[text.len() - KEPT..])
 }
 
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(no_profile_prefix(Direction::Inbound), "DRI");
     }
 
-    /// Values that Calico computes.
+    /// Values that Calico computed.
     #[test]
     fn known_hashes() {
         let id = "gnp/abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0";

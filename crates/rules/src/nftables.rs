@@ -1,20 +1,20 @@
-//! Rules as nftables' text. Nothing is programmed through this text: the driver speaks netlink. But Calico's hash of a
-//! rule is over it, and it is what `nft` shows, so it is Calico's letter for letter.
+//! Rules as nftables' text. Nothing is programmed through this text, because the driver uses netlink. But Calico
+//! computes the hashes of rules from it, and `nft` shows it, so it is Calico's letter for letter.
 //!
-//! Where Calico's text is one that `nft` refuses, ours differs: an ICMP type with a code. (Their negation is rendered as
-//! rules that need none.) What nftables cannot do ([`Match::Ipvs`]) is never rendered for it; should such a rule get here
-//! all the same, it becomes one that matches nothing.
+//! Where `nft` rejects Calico's text, ours differs: for an ICMP type with a code. (The negation is rendered as rules
+//! that do not need it.) What nftables cannot do ([`Match::Ipvs`]) is never rendered for it. Should such a rule arrive
+//! here anyway, it becomes one that matches nothing.
 
 use crate::hash::{self, APPENDS_SUFFIX, COMMENT_PREFIX, RuleHash};
-use crate::iptables::{address_and_port, escaped};
+use crate::iptables::{address_and_port, escaped, write_ports};
 use crate::tree::{
-    Action, Conntrack, End, InterfacePattern, IpVersion, Match, NfLogSize, PortRange, Protocol, RejectWith,
-    Rule, Side, Table,
+    Action, Conntrack, End, InterfacePattern, IpVersion, Match, NfLogSize, Protocol, RejectWith, Rule, Side,
+    Table,
 };
 use std::fmt::Write as _;
 
-/// The longest name of a chain, without the table's name before it. The kernel takes 255 bytes and the longest table's
-/// name takes seven of them, with its dash.
+/// The longest name of a chain, without the table's name before it. The kernel allows 255 bytes, and the longest
+/// table's name takes seven of them, including its dash.
 pub const MAX_CHAIN_NAME: usize = 248;
 
 /// The name of our table, and of our flow table.
@@ -26,7 +26,7 @@ pub const ARP_TABLE_NAME: &str = "calico-arp";
 /// The longest comment.
 const MAX_COMMENT: usize = 128;
 
-/// The families that we have a table in.
+/// The families in which we have a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// IPv4
@@ -38,7 +38,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// The name that `nft` uses.
+    /// The name in `nft`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl Family {
         }
     }
 
-    /// The name of our table in it.
+    /// The name of our table in this family.
     #[must_use]
     pub const fn table(self) -> &'static str {
         match self {
@@ -67,19 +67,19 @@ impl From<IpVersion> for Family {
     }
 }
 
-/// A chain's or map's name in the one table that all layers share.
+/// The name of a chain or map in the one table that all layers share.
 #[must_use]
 pub fn chain_name(layer: Table, name: &str) -> String {
     if name.starts_with(layer.as_str()) { name.to_owned() } else { format!("{layer}-{name}") }
 }
 
-/// A set's name: nftables takes no colon.
+/// The name of a set: nftables does not allow colons.
 #[must_use]
 pub fn set_name(name: &str) -> String {
     name.replace(':', "-")
 }
 
-/// The hashes of a chain's rules. `chain` is the short name, or that of one of the kernel's chains for inserted rules.
+/// The hashes of a chain's rules. `chain` is the short name or, for inserted rules, that of one of the kernel's chains.
 #[must_use]
 pub fn hashes(layer: Table, family: Family, chain: &str, rules: &[Rule]) -> Vec<RuleHash> {
     hash::chained(&chain_name(layer, chain), rules, |rule, text| write_rule(layer, family, rule, text))
@@ -109,7 +109,7 @@ pub fn comment(rule: &Rule, hash: RuleHash) -> String {
             text.push(' ');
             text.extend(escaped(comment).take(room));
         }
-        // All of it is ASCII, so any place is good for a cut.
+        // It is all ASCII, so it can be cut anywhere.
         text.truncate(MAX_COMMENT);
     }
     text
@@ -142,7 +142,7 @@ fn write_match(layer: Table, family: Family, protocol: Option<Protocol>, one: &M
     let not = |negated: &bool| if *negated { "!= " } else { "" };
     let equals = |negated: &bool| if *negated { "!=" } else { "==" };
     let ip = family.as_str();
-    // `th` reads the same place of the packet for every protocol that has ports.
+    // `th` reads the same bytes of a packet for all protocols with ports.
     let transport = protocol.and_then(Protocol::transport).unwrap_or("th");
     let _ = match one {
         Match::Protocol { protocol, negated } => write!(text, "meta l4proto {}{protocol}", not(negated)),
@@ -160,12 +160,7 @@ fn write_match(layer: Table, family: Family, protocol: Option<Protocol>, one: &M
             write!(text, "meta mark & {mask:#x} {} {value:#x}", equals(negated))
         }
         Match::Conntrack { state, negated } => {
-            let (what, state) = match state {
-                Conntrack::RelatedOrEstablished => ("state", "related,established"),
-                Conntrack::Invalid => ("state", "invalid"),
-                Conntrack::New => ("state", "new"),
-                Conntrack::Dnat => ("status", "dnat"),
-            };
+            let (what, state) = conntrack_field(*state);
             write!(text, "ct {what} {}{state}", not(negated))
         }
         Match::Net { end, net, negated } => write!(text, "{ip} {} {}{net}", address(*end), not(negated)),
@@ -183,28 +178,12 @@ fn write_match(layer: Table, family: Family, protocol: Option<Protocol>, one: &M
         ),
         Match::Ports { end, ports, negated } => {
             let _ = write!(text, "{transport} {} {}{{ ", port(*end), not(negated));
-            for (index, PortRange { first, last }) in ports.iter().enumerate() {
-                let comma = if index == 0 { "" } else { ", " };
-                let _ = match first == last {
-                    true => write!(text, "{comma}{first}"),
-                    false => write!(text, "{comma}{first}-{last}"),
-                };
-            }
+            write_ports(ports, ", ", '-', text);
             write!(text, " }}")
         }
         Match::DestinationPort(port) => write!(text, "{transport} dport {port}"),
         Match::Icmp { version, icmp_type, code, negated } => {
-            let icmp = match version {
-                IpVersion::V4 => "icmp",
-                IpVersion::V6 => "icmpv6",
-            };
-            match (code, negated) {
-                (None, negated) => write!(text, "{icmp} type {}{icmp_type}", not(negated)),
-                (Some(code), false) => write!(text, "{icmp} type {icmp_type} {icmp} code {code}"),
-                (Some(code), true) => {
-                    write!(text, "{icmp} type . {icmp} code != {{ {icmp_type} . {code} }}")
-                }
-            }
+            write_icmp(*version, *icmp_type, *code, *negated, text)
         }
         Match::LocalAddress { end, limit_interface_out, negated } => {
             let limit = if *limit_interface_out { " . oif" } else { "" };
@@ -215,9 +194,38 @@ fn write_match(layer: Table, family: Family, protocol: Option<Protocol>, one: &M
         Match::Limit { rate, burst } => write!(text, "limit rate {rate} burst {burst} packets"),
         Match::ArpReply => write!(text, "arp operation reply"),
         Match::ArpSource(address) => write!(text, "arp saddr ip {address}"),
-        // A mark cannot be clear and not clear at once.
+        // Matches nothing: a mark cannot be clear and set at the same time.
         Match::Ipvs { .. } => write!(text, "meta mark & 0x1 == 0 meta mark & 0x1 != 0"),
     };
+}
+
+fn write_icmp(
+    version: IpVersion,
+    icmp_type: u8,
+    code: Option<u8>,
+    negated: bool,
+    text: &mut String,
+) -> std::fmt::Result {
+    let icmp = match version {
+        IpVersion::V4 => "icmp",
+        IpVersion::V6 => "icmpv6",
+    };
+    match (code, negated) {
+        (None, false) => write!(text, "{icmp} type {icmp_type}"),
+        (None, true) => write!(text, "{icmp} type != {icmp_type}"),
+        (Some(code), false) => write!(text, "{icmp} type {icmp_type} {icmp} code {code}"),
+        (Some(code), true) => write!(text, "{icmp} type . {icmp} code != {{ {icmp_type} . {code} }}"),
+    }
+}
+
+/// The field of a connection and its required value.
+fn conntrack_field(state: Conntrack) -> (&'static str, &'static str) {
+    match state {
+        Conntrack::RelatedOrEstablished => ("state", "related,established"),
+        Conntrack::Invalid => ("state", "invalid"),
+        Conntrack::New => ("state", "new"),
+        Conntrack::Dnat => ("status", "dnat"),
+    }
 }
 
 fn interface(side: Side) -> &'static str {

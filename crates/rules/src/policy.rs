@@ -1,9 +1,9 @@
 //! The chains of policies and profiles.
 //!
 //! A rule of a policy becomes one rule that sets a bit of the mark and one that acts on the bit, so that an action with
-//! several parts (report, return) matches once. Where one rule of the kernel cannot hold the conditions, blocks of rules
-//! before it do ([`blocks`]). Every rule that validation accepts becomes rules that the kernel accepts; one that never was
-//! valid is read so that it cannot let more through than was meant ([`conditions`]).
+//! several parts (report, return) matches only once. If one rule of the kernel cannot hold the conditions, blocks of
+//! rules before it do ([`blocks`]). Every rule that validation accepts becomes rules that the kernel accepts; a rule
+//! that was never valid is read so that it cannot allow more than was meant ([`conditions`]).
 
 mod blocks;
 mod compiled;
@@ -23,10 +23,10 @@ use messages::{Policy, Profile};
 use model::feed::RuleAction;
 use model::v1::PolicyKey;
 
-/// So many of a rule's annotations become comments. More would not fit into a line of `iptables-restore`.
+/// The number of a rule's annotations that become comments. More would not fit into a line of `iptables-restore`.
 const MAX_ANNOTATIONS: usize = 12;
 
-/// Whose rules are rendered.
+/// The owner of the rules that are rendered.
 struct Owner<'a> {
     kind: OwnerKind,
     id: &'a str,
@@ -36,12 +36,12 @@ struct Owner<'a> {
     comment: Text,
 }
 
-/// A chain, and the tables that it is defined in.
+/// A chain, and the tables in which it is defined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedChain {
     /// The chain.
     pub chain: Chain,
-    /// The tables in which something may lead to it.
+    /// The tables in which something may lead to the chain.
     pub tables: Vec<Table>,
 }
 
@@ -58,8 +58,8 @@ fn tables(policy: &Policy) -> [&'static [Table]; 2] {
 const ORDINARY: [&[Table]; 2] = [&[Table::Filter], &[Table::Filter, Table::Mangle]];
 
 impl Renderer {
-    /// The chains of a policy, each once with the tables that it serves. None for a policy that is only tried. A chain is
-    /// the same in several tables unless packets are rejected, which the kernel does not do everywhere.
+    /// Renders the chains of a policy, each once with the tables that it serves; none for a staged policy. A chain is
+    /// the same in several tables unless packets are rejected, which the kernel does not support everywhere.
     #[must_use]
     pub fn policy_chains(&self, key: &PolicyKey, policy: &Policy, version: IpVersion) -> Vec<PlacedChain> {
         if is_staged(key.kind) {
@@ -88,7 +88,7 @@ impl Renderer {
         placed
     }
 
-    /// The chains of a profile, each once with the tables that it serves.
+    /// Renders the chains of a profile, each once with the tables that it serves.
     #[must_use]
     pub fn profile_chains(&self, name: &str, profile: &Profile, version: IpVersion) -> Vec<PlacedChain> {
         let log_prefix = self.profile_log_prefix(name);
@@ -112,8 +112,8 @@ impl Renderer {
         placed
     }
 
-    /// Renders a chain once for all tables in which packets that may not pass meet the same end. Where nothing is denied,
-    /// that is everywhere.
+    /// Renders a chain once for all tables in which denied packets get the same treatment. Where nothing is denied,
+    /// these are all tables.
     fn place(
         &self,
         name: &ChainName,
@@ -151,7 +151,7 @@ impl Renderer {
             .enumerate()
             .flat_map(|(index, rule)| self.policy_rule(rule, index, (version, deny), owner))
             .collect();
-        // At the end of a chain packets return anyway.
+        // At the end of a chain, packets return anyway.
         while rendered.last().is_some_and(|last| last.action == Some(Action::Return)) {
             rendered.pop();
         }
@@ -162,7 +162,7 @@ impl Renderer {
         rendered
     }
 
-    /// The rules for one rule; none where it cannot match packets of this version.
+    /// Renders one rule; nothing if it cannot match packets of this version.
     fn policy_rule(
         &self,
         rule: &messages::Rule,
@@ -207,7 +207,7 @@ impl Renderer {
             }
         };
         rules.push(Rule::when(matches, Action::SetMark(bit)));
-        // Untracked policy is for speed, and a report for each of its packets would cost that.
+        // Untracked policy is for speed, which reporting each of its packets would cost.
         if self.config.flow_logs && !owner.untracked {
             let prefix = nflog::rule_prefix(verdict, owner.kind, owner.direction, index, owner.id);
             rules.push(Rule::when([mark_set(bit)], self.nflog(owner.direction, prefix)));

@@ -1,4 +1,4 @@
-//! The renderer: settings, and the small words that all rendering is written with.
+//! The renderer: settings, and small helpers for all rendering.
 
 use crate::config::RulesConfig;
 use crate::names::{Backend, sets};
@@ -28,7 +28,7 @@ impl Renderer {
         &self.config
     }
 
-    /// The firewall that rules are for.
+    /// The packet filter to render for.
     #[must_use]
     pub fn backend(&self) -> Backend {
         self.config.backend
@@ -38,8 +38,8 @@ impl Renderer {
         self.config.backend == Backend::Nftables
     }
 
-    /// What is done in a table with a packet that may not pass. The kernel answers senders from some places only: with
-    /// iptables in the filter table, with nftables anywhere but after routing, which chains of the mangle table may be.
+    /// The action for denied packets in a table. The kernel can answer senders only from some places: with iptables
+    /// from the filter table, with nftables from anywhere but after routing, where chains of the mangle table may be.
     pub(crate) fn deny(&self, table: Table) -> Denied {
         match (self.config.filter_deny_action, self.backend(), table) {
             (action, _, Table::Filter) | (action, Backend::Nftables, Table::Raw) => action,
@@ -55,7 +55,7 @@ impl Renderer {
         allow(self.config.mangle_allow_action)
     }
 
-    /// Packets that policy accepted.
+    /// Matches packets that policy allowed.
     pub(crate) fn accepted(&self) -> Match {
         mark_set(self.config.marks.accept)
     }
@@ -117,7 +117,7 @@ impl Rule {
         Self { matches: matches.into(), action: Some(action), comments: Vec::new() }
     }
 
-    /// The same rule with one comment more.
+    /// Adds a comment to a rule.
     #[must_use]
     pub fn comment(mut self, comment: impl Into<Text>) -> Self {
         self.comments.push(comment.into());
@@ -173,7 +173,7 @@ pub(crate) fn ip_set(version: IpVersion, end: End, id: &str, negated: bool) -> M
     Match::IpSet { end, name: names::ip_set(version, id), negated }
 }
 
-/// Packets to addresses outside of the cluster's pools.
+/// Matches packets to addresses outside of the cluster's pools.
 pub(crate) fn outside_pools(version: IpVersion) -> Match {
     ip_set(version, End::Destination, sets::NETWORK_POOLS, true)
 }
@@ -181,7 +181,7 @@ pub(crate) fn outside_pools(version: IpVersion) -> Match {
 pub(crate) const UDP: u8 = 17;
 pub(crate) const IPIP: u8 = 4;
 
-/// The number of ICMP in packets of the version.
+/// The protocol number of this version's ICMP.
 pub(crate) const fn icmp_number(version: IpVersion) -> u8 {
     match version {
         IpVersion::V4 => 1,

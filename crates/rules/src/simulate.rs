@@ -1,7 +1,8 @@
-//! What rendered chains do with a packet, without a kernel. Tests compare it with what policy says.
+//! Simulates what rendered chains do with a packet, without a kernel. Tests compare the result with the meaning of
+//! policy.
 //!
-//! It walks the tree as both firewalls do. It does not route, does not translate addresses and does not track
-//! connections: whoever asks says what those would have found.
+//! It walks the tree as both packet filters do. It does not route, does not translate addresses and does not track
+//! connections: the caller provides the results of those.
 
 use crate::names::Backend;
 use crate::tree::{
@@ -12,71 +13,71 @@ use messages::IpSetMember;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// The kernel refuses chains that jump deeper than this.
+/// The kernel rejects chains that jump deeper than this.
 const MAX_DEPTH: usize = 16;
 
-/// The chains cannot be walked.
+/// Why chains cannot be walked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SimulateError {
-    /// A rule goes to a chain that is not there.
+    /// A rule leads to a chain that does not exist.
     #[error("there is no chain {0}")]
     NoChain(ChainName),
-    /// A rule names a set that is not there.
+    /// A rule names a set that does not exist.
     #[error("there is no set {0}")]
     NoSet(SetName),
-    /// A rule looks up a map that is not there.
+    /// A rule looks up a map that does not exist.
     #[error("there is no map {0}")]
     NoMap(MapName),
-    /// Chains jump in a circle, or too deep.
+    /// Chains jump in a circle, or too deeply.
     #[error("chain {0} is too deep")]
     TooDeep(ChainName),
-    /// A match that needs another one before it.
+    /// A match that requires another one before it.
     #[error("a match on ports or ICMP has no protocol before it")]
     NoProtocol,
 }
 
-/// What connection tracking knows.
+/// The state of a packet's connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tracking {
     /// The packet begins a connection.
     #[default]
     New,
-    /// It belongs to one.
+    /// The packet belongs to a known connection.
     Established,
-    /// It fits none.
+    /// The packet fits no connection.
     Invalid,
-    /// It is not tracked.
+    /// The packet is not tracked.
     Untracked,
 }
 
-/// A packet, and what the kernel knows about it.
+/// A packet and the kernel's information about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Where it comes from.
+    /// The source address.
     pub source: IpAddr,
-    /// Where it goes to.
+    /// The destination address.
     pub destination: IpAddr,
     /// The protocol's number.
     pub protocol: u8,
-    /// The ports, where the protocol has some.
+    /// The source and destination ports, if the protocol has ports.
     pub ports: (u16, u16),
-    /// Type and code, where it is ICMP.
+    /// Type and code, if it is ICMP.
     pub icmp: (u8, u8),
-    /// The interface it came in by; empty for the host's own.
+    /// The interface through which it came in; empty for the host's own packets.
     pub in_interface: InterfaceName,
-    /// The interface it leaves by; empty for the host's own.
+    /// The interface through which it leaves; empty for packets to the host.
     pub out_interface: InterfaceName,
     /// The mark.
     pub mark: u32,
-    /// What connection tracking knows.
+    /// The state of its connection.
     pub tracking: Tracking,
-    /// Whether the destination was translated.
+    /// Whether its destination was translated.
     pub is_translated: bool,
-    /// Whether source and destination are addresses of this host.
+    /// Whether the source and the destination are addresses of this host.
     pub local: (bool, bool),
-    /// Whether the way back to the source leads through another interface.
+    /// Whether the route back to the source uses another interface.
     pub reverse_path_failed: bool,
-    /// Whether it is over all limits of rate and of connections.
+    /// Whether it exceeds all limits of rate and of connections.
     pub over_limits: bool,
 }
 
@@ -117,6 +118,15 @@ impl Packet {
         })
     }
 
+    fn has_state(&self, state: Conntrack) -> bool {
+        match state {
+            Conntrack::RelatedOrEstablished => self.tracking == Tracking::Established,
+            Conntrack::Invalid => self.tracking == Tracking::Invalid,
+            Conntrack::New => self.tracking == Tracking::New,
+            Conntrack::Dnat => self.is_translated,
+        }
+    }
+
     fn interface(&self, side: Side) -> &InterfaceName {
         match side {
             Side::In => &self.in_interface,
@@ -125,33 +135,33 @@ impl Packet {
     }
 }
 
-/// What became of a packet.
+/// The outcome for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may pass the table.
+    /// The table allows it.
     Accept,
-    /// It is gone.
+    /// It is dropped.
     Drop,
-    /// It is dropped, and its sender got an answer.
+    /// It is dropped, and its sender gets a reply.
     Reject,
     /// The chain ended without a verdict.
     Continue,
 }
 
-/// Chains of one table, with the sets and maps that they use.
+/// The chains of one table, with the sets and maps that they use.
 #[derive(Clone, Debug, Default)]
 pub struct Simulation {
-    /// Whose semantics apply.
+    /// The packet filter whose semantics apply.
     pub backend: Backend,
     chains: BTreeMap<ChainName, Chain>,
     maps: BTreeMap<MapName, VerdictMap>,
     sets: BTreeMap<SetName, Vec<IpSetMember>>,
-    /// What log rules wrote, in order.
+    /// The lines that log rules wrote, in order.
     pub logged: Vec<Text>,
 }
 
 impl Simulation {
-    /// No chains yet.
+    /// Creates a simulation without chains.
     #[must_use]
     pub fn new(backend: Backend) -> Self {
         Self { backend, ..Self::default() }
@@ -175,7 +185,7 @@ impl Simulation {
     /// Sends a packet into a chain.
     ///
     /// # Errors
-    /// When a rule needs what is not there.
+    /// When a rule refers to something that does not exist.
     pub fn run(&mut self, chain: &str, packet: &mut Packet) -> Result<Verdict, SimulateError> {
         let chains = std::mem::take(&mut self.chains);
         let verdict = self.walk(&chains, &chain.into(), packet, 0);
@@ -281,25 +291,11 @@ impl Simulation {
             Match::Protocol { protocol, negated } => (protocol.number() == packet.protocol) != *negated,
             Match::Interface { side, pattern } => pattern.contains(packet.interface(*side)),
             Match::Mark { value, mask, negated } => (packet.mark & mask == *value) != *negated,
-            Match::Conntrack { state, negated } => {
-                let is = match state {
-                    Conntrack::RelatedOrEstablished => packet.tracking == Tracking::Established,
-                    Conntrack::Invalid => packet.tracking == Tracking::Invalid,
-                    Conntrack::New => packet.tracking == Tracking::New,
-                    Conntrack::Dnat => packet.is_translated,
-                };
-                is != *negated
-            }
+            Match::Conntrack { state, negated } => packet.has_state(*state) != *negated,
             Match::Net { end, net, negated } => net.contains(&packet.address(*end)) != *negated,
             Match::Address { end, address } => packet.address(*end) == *address,
             Match::IpSet { end, name, negated } => {
-                let address = packet.address(*end);
-                let is = self.set(name)?.iter().any(|member| match member {
-                    IpSetMember::Ip(member) => *member == address,
-                    IpSetMember::Net(net) => net.contains(&address),
-                    IpSetMember::IpAndPort { .. } => false,
-                });
-                is != *negated
+                has_address(self.set(name)?, packet.address(*end)) != *negated
             }
             Match::IpPortSet { end, name, negated } => {
                 let wanted = packet.port(*end).map(|port| IpSetMember::IpAndPort {
@@ -345,4 +341,12 @@ impl Simulation {
     fn set(&self, name: &SetName) -> Result<&[IpSetMember], SimulateError> {
         self.sets.get(name).map(Vec::as_slice).ok_or_else(|| SimulateError::NoSet(name.clone()))
     }
+}
+
+fn has_address(set: &[IpSetMember], address: IpAddr) -> bool {
+    set.iter().any(|member| match member {
+        IpSetMember::Ip(member) => *member == address,
+        IpSetMember::Net(net) => net.contains(&address),
+        IpSetMember::IpAndPort { .. } => false,
+    })
 }

@@ -1,5 +1,5 @@
 //! Chains of the nat table that change with pools and endpoints, and two small chains of other tables whose rules are
-//! lists of addresses: DSCP marks, and ranges of services that must not be routed on.
+//! lists of addresses: DSCP marks, and ranges of services that must not be routed any further.
 
 use crate::names::{self, sets};
 use crate::renderer::{Renderer, interface, ip_set, outside_pools, protocol};
@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// A DSCP value for packets from an address.
+/// A DSCP mark for packets from an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DscpRule {
     /// The source.
@@ -19,7 +19,7 @@ pub struct DscpRule {
 }
 
 impl Renderer {
-    /// Source NAT for packets that leave the cluster. Not `active`: no pool asks for it.
+    /// Source NAT for packets that leave the cluster. It is not `active` if no pool requires it.
     #[must_use]
     pub fn nat_outgoing_chain(&self, active: bool, version: IpVersion) -> Chain {
         let mut rules = Vec::new();
@@ -31,7 +31,7 @@ impl Renderer {
                         self.nat_action(Some(range), version),
                         version,
                     ));
-                    // A packet for which no port is free goes out as it is, and not with any port.
+                    // A packet for which no port is free goes out unchanged, not with an arbitrary port.
                     rules.push(self.nat_outgoing_rule(Some(one), Action::Return, version));
                 }
             }
@@ -60,9 +60,9 @@ impl Renderer {
         Rule::when(matches, action)
     }
 
-    /// The chains of floating addresses: from the address that others use to the endpoint's own, by external address.
-    /// An endpoint that talks to itself by its floating address sees that as the source; the first one where it has
-    /// several.
+    /// The chains of floating addresses: from the address that others use to the endpoint's own, sorted by external
+    /// address. An endpoint that connects to itself by its floating address sees that address as the source; the first
+    /// one if it has several.
     #[must_use]
     pub fn floating_address_chains(
         &self,
@@ -75,7 +75,7 @@ impl Renderer {
             .filter(|(external, internal)| own(external) && own(internal))
             .map(|(external, internal)| (external.to_string(), external, internal))
             .collect();
-        // The order of texts, as Calico has it.
+        // As in Calico, the order is that of the texts.
         external.sort_unstable_by(|left, right| left.0.cmp(&right.0));
         let mut back = BTreeMap::new();
         for (_, external, internal) in &external {
@@ -101,8 +101,8 @@ impl Renderer {
         [Chain::new(names::FIP_DNAT, dnat), Chain::new(names::FIP_SNAT, snat)]
     }
 
-    /// Ranges of services that must not be routed on: a packet to one of them that no service took would come back from
-    /// the router that learnt the range from this host.
+    /// Ranges of services that must not be routed any further: a packet to one of them that no service handled would
+    /// come back from the router that learnt the range from this host.
     #[must_use]
     pub fn service_loop_chain(&self, ranges: &[IpNet], version: IpVersion) -> Chain {
         let action = match self.config.service_loop_prevention {

@@ -1,12 +1,12 @@
-//! The rule tree: chains, rules, matches and actions in a form that belongs to no backend. iptables text, nftables text
-//! and netlink expressions are made from the same values.
+//! The rule tree: chains, rules, matches and actions in a form that is independent of backends. iptables text, nftables
+//! text and netlink expressions are all derived from it.
 //!
 //! The order of matches in a rule, and of rules in a chain, is part of their identity: hashes depend on it. Names of
-//! chains are the short ones (`cali-INPUT`); the nftables backend puts the table's name before them
-//! ([`crate::nftables::chain_name`]). Names of sets are those of the ipset backend (`cali40s:…`); nftables writes `-` for
-//! `:` ([`crate::nftables::set_name`]).
+//! chains are the short ones (`cali-INPUT`); the nftables backend adds the table's name
+//! ([`crate::nftables::chain_name`]). Names of sets are those of the ipset backend (`cali40s:…`); nftables writes `-`
+//! for `:` ([`crate::nftables::set_name`]).
 //!
-//! Nothing here decides anything, and nothing here knows Calico's policies.
+//! The tree makes no decisions and does not know Calico's policies.
 
 mod matches;
 
@@ -41,7 +41,7 @@ pub enum Table {
 }
 
 impl Table {
-    /// All of them, in the order in which packets meet them.
+    /// All tables, in the order in which packets meet them.
     pub const ALL: [Self; 4] = [Self::Raw, Self::Mangle, Self::Nat, Self::Filter];
 
     /// The name that iptables uses.
@@ -62,71 +62,72 @@ impl fmt::Display for Table {
     }
 }
 
-/// A chain of ours.
+/// One of our chains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
     /// The name.
     pub name: ChainName,
-    /// The rules, in order. The same chain can be in several tables, and there are thousands.
+    /// The rules, in order. Shared, because the same chain can be in several tables and there are thousands.
     pub rules: Arc<[Rule]>,
 }
 
-/// One rule: everything in `matches` must match, then `action` is done.
+/// One rule: if everything in `matches` matches, `action` is carried out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// What must match, in order.
+    /// The conditions, in order.
     pub matches: Vec<Match>,
-    /// What is done; none for a rule whose match decides ([`Match::InterfaceMap`]), and for a chain's comment.
+    /// The action; `None` for a rule whose match decides ([`Match::InterfaceMap`]), and for a chain's comment.
     pub action: Option<Action>,
-    /// Notes for people; with the hash they become the rule's comments.
+    /// Notes for people; together with the hash they become the rule's comments.
     pub comments: Vec<Text>,
 }
 
-/// How a packet is refused.
+/// The way to reject a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RejectWith {
-    /// The family's port-unreachable message.
+    /// With the family's port-unreachable message.
     PortUnreachable,
-    /// A TCP reset.
+    /// With a TCP reset.
     TcpReset,
 }
 
-/// How much of a packet is copied to the log, and by which option of iptables.
+/// How much of a packet is copied to the log, and with which option of iptables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NfLogSize {
     /// `--nflog-size`
     Size(u32),
-    /// `--nflog-range`, for programs that do not know the other
+    /// `--nflog-range`, for programs that do not support the other option.
     Range(u32),
 }
 
-/// What is done with a packet that matched.
+/// The action for a packet that matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The packet may pass this table.
+    /// This table allows the packet.
     Accept,
-    /// The packet is gone.
+    /// The packet is dropped.
     Drop,
-    /// The packet is dropped, and its sender gets an answer.
+    /// The packet is dropped, and its sender gets a reply.
     Reject(RejectWith),
-    /// Back to the chain that jumped here.
+    /// Returns to the chain that jumped here.
     Return,
-    /// On in that chain, then back here.
+    /// Continues in that chain, and then returns here.
     Jump(ChainName),
-    /// On in that chain, and not back here.
+    /// Continues in that chain, and does not return here.
     Goto(ChainName),
-    /// A line in the kernel's log, beginning with this text and `: `. Level 5 with iptables, info with nftables.
+    /// Writes a line to the kernel's log that begins with this text and `: `. Level 5 with iptables, info with
+    /// nftables.
     Log {
-        /// The beginning.
+        /// The prefix of the line.
         prefix: Text,
     },
-    /// A copy to a listener.
+    /// Copies the packet to a listener.
     NfLog {
         /// The listener's group.
         group: u16,
-        /// The text that goes with it.
+        /// The text that accompanies the copy.
         prefix: Text,
-        /// How much of the packet.
+        /// How much of the packet is copied.
         size: NfLogSize,
     },
     /// Sets these bits of the mark.
@@ -157,54 +158,54 @@ pub enum Action {
         /// The bits.
         mask: u32,
     },
-    /// The source becomes the address of the interface that the packet leaves by.
+    /// Replaces the source by the address of the interface through which the packet leaves.
     Masquerade {
-        /// Ports to choose from; needs a [`Match::Protocol`] with ports.
+        /// The ports to choose from; needs a [`Match::Protocol`] with ports.
         ports: Option<(u16, u16)>,
         /// Whether ports are chosen at random.
         random_fully: bool,
     },
-    /// The source becomes this.
+    /// Replaces the source.
     Snat {
         /// The address.
         address: IpAddr,
-        /// Ports to choose from; needs a [`Match::Protocol`] with ports.
+        /// The ports to choose from; needs a [`Match::Protocol`] with ports.
         ports: Option<(u16, u16)>,
         /// Whether ports are chosen at random.
         random_fully: bool,
     },
-    /// The destination becomes this.
+    /// Replaces the destination.
     Dnat {
         /// The address.
         address: IpAddr,
-        /// The port; none leaves it.
+        /// The port; `None` keeps the packet's.
         port: Option<u16>,
     },
     /// The connection is not tracked.
     NoTrack,
-    /// Packets over the rate: dropped (nftables). Packets within the rate: marked, so that later rules can drop the others
-    /// (iptables, which has no "over").
+    /// Drops packets above the rate (nftables), or marks packets within the rate, so that later rules can drop the
+    /// others (iptables, which has no "over").
     LimitPacketRate {
         /// Packets per second.
         rate: u32,
-        /// How many at once.
+        /// The burst.
         burst: u32,
         /// The mark for packets within the rate.
         mark: u32,
     },
-    /// New TCP connections over so many at once are reset.
+    /// Resets new TCP connections above this number of simultaneous ones.
     LimitConnections {
-        /// How many.
+        /// The number of connections.
         count: u32,
     },
     /// Writes the DSCP field.
     SetDscp(u8),
-    /// Packets of the connection take the flow table `calico` from now on; only nftables.
+    /// Lets the packets of the connection use the flow table `calico` from now on; only nftables.
     FlowOffload,
 }
 
 impl Action {
-    /// The chain that this goes to, if it goes to one.
+    /// The chain that this leads to, if any.
     #[must_use]
     pub fn target(&self) -> Option<&ChainName> {
         match self {
@@ -215,7 +216,7 @@ impl Action {
 }
 
 impl Rule {
-    /// The chain that this goes to, if it goes to one.
+    /// The chain that this leads to, if any.
     #[must_use]
     pub fn target(&self) -> Option<&ChainName> {
         self.action.as_ref()?.target()
@@ -223,18 +224,18 @@ impl Rule {
 }
 
 impl Chain {
-    /// A chain of these rules.
+    /// Creates a chain of these rules.
     #[must_use]
     pub fn new(name: impl Into<ChainName>, rules: Vec<Rule>) -> Self {
         Self { name: name.into(), rules: rules.into() }
     }
 
-    /// The chains that rules of this one go to, with repetitions.
+    /// The chains that this one's rules lead to, with repetitions.
     pub fn targets(&self) -> impl Iterator<Item = &ChainName> {
         self.rules.iter().filter_map(Rule::target)
     }
 
-    /// The sets that rules of this one name, with repetitions.
+    /// The sets that this one's rules name, with repetitions.
     pub fn ip_sets(&self) -> impl Iterator<Item = &SetName> {
         self.rules.iter().flat_map(|rule| &rule.matches).filter_map(|one| match one {
             Match::IpSet { name, .. } | Match::IpPortSet { name, .. } => Some(name),
@@ -242,7 +243,7 @@ impl Chain {
         })
     }
 
-    /// The maps that rules of this one look up, with repetitions.
+    /// The maps that this one's rules look up, with repetitions.
     pub fn maps(&self) -> impl Iterator<Item = &MapName> {
         self.rules.iter().flat_map(|rule| &rule.matches).filter_map(|one| match one {
             Match::InterfaceMap { map, .. } => Some(map),
@@ -251,22 +252,23 @@ impl Chain {
     }
 }
 
-/// A map from interface to chain; only nftables. A packet of an interface that is in it goes to the chain for good.
+/// A map from interface to chain; only nftables. Packets of an interface in the map continue in its chain and do not
+/// return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerdictMap {
     /// The name.
     pub name: MapName,
-    /// Interface and chain.
+    /// Interfaces and their chains.
     pub entries: BTreeMap<InterfaceName, ChainName>,
 }
 
-/// What is put into one of the kernel's own chains.
+/// The rules for one of the kernel's own chains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelChain {
     /// The kernel's chain, such as `FORWARD`.
     pub name: &'static str,
-    /// Put at the place that the setting of insertion says.
+    /// Rules at the place that the configuration chooses.
     pub inserted: Vec<Rule>,
-    /// Put at the end, always.
+    /// Rules that are always at the end.
     pub appended: Vec<Rule>,
 }

@@ -101,7 +101,7 @@ fn pod(number: usize, local: bool, namespace: &str, labels: BTreeMap<String, Str
         name: format!("cali{number}"),
         labels: labels.into(),
         ipv4_nets: vec![address(number)],
-        profile_ids: vec![format!("kns.{namespace}")],
+        profile_ids: vec![format!("kns.{namespace}").into()],
         ..feed::WorkloadEndpoint::default()
     };
     FeedEntry::WorkloadEndpoint(key, Some(Box::new(value)))
@@ -113,8 +113,8 @@ fn namespace(name: &str) -> [FeedEntry; 2] {
     profile.metadata.name.clone_from(&profile_name);
     profile.spec.labels_to_apply = BTreeMap::from([("pcns.name".to_owned(), name.to_owned())]);
     [
-        FeedEntry::Profile(profile_name.clone(), Some(Box::new(profile))),
-        FeedEntry::ProfileRules(profile_name, Some(Box::default())),
+        FeedEntry::Profile(profile_name.as_str().into(), Some(Box::new(profile))),
+        FeedEntry::ProfileRules(profile_name.into(), Some(Box::default())),
     ]
 }
 

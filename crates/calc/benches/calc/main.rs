@@ -1,8 +1,9 @@
-//! The whole graph at the sizes of Calico's own benchmark: how long from nothing to the messages of the first flush, how
-//! much memory that takes and keeps, and what one change costs after that.
+//! The whole graph at the sizes of Calico's own benchmark: the time from nothing to the messages of the first flush,
+//! the memory that this takes and keeps, and the cost of one change after that.
 //!
-//! Shapes (endpoints, labels, policies, order of delivery) are those of Calico's `calc_graph_bench_test.go`, so the figures
-//! compare with its own. Memory is measured in a process of its own per shape, with every heap allocation counted.
+//! The shapes (endpoints, labels, policies, order of delivery) are those of Calico's `calc_graph_bench_test.go`, so the
+//! figures can be compared with its own. Memory is measured in one process per shape, which counts every heap
+//! allocation.
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 
@@ -21,14 +22,14 @@ static HEAP: heap::Counting = heap::Counting;
 
 const ROUNDS: usize = 3;
 
-/// The processor's seconds so far in this thread. The graph is one thread's work, so on an idle machine this is the time that
-/// passes; on a busy one it is what would pass on an idle one.
+/// The processor's seconds in this thread so far. The graph works in one thread, so on an idle machine this is the time
+/// that passes; on a busy machine it is the time that would pass on an idle one.
 fn processor_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Seconds and megabytes of Calico's own graph on the machine where the goals were set.
+/// Seconds and megabytes of Calico's own graph, on the machine on which the goals were set.
 struct Calico {
     seconds: f64,
     megabytes: f64,
@@ -59,7 +60,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn graph() -> CalcGraph {
-    // As in Calico's benchmark, whose configuration asks for no routes.
+    // As in Calico's benchmark, which is configured without routes.
     let network = NetworkSettings { without_routes: true, without_vteps: true, ..NetworkSettings::default() };
     CalcGraph::new(GraphConfig { host: LOCAL.into(), network, ..GraphConfig::default() })
 }
@@ -124,7 +125,7 @@ fn child(shape: &str) -> anyhow::Result<[f64; 3]> {
     numbers.try_into().map_err(|_| anyhow::anyhow!("{text}: three numbers expected"))
 }
 
-/// In the other process: updates are made one at a time, so that only the graph and its messages count.
+/// In the other process: updates are created one at a time, so that only the graph and its messages count.
 fn memory_of(name: &str) -> anyhow::Result<()> {
     let shapes = [Shape::tags(), Shape::network_sets(), Shape::customers()];
     let shape = shapes.iter().find(|shape| shape.name == name);
@@ -163,7 +164,7 @@ fn changes(report: &mut Report) {
     });
     row(report, "an endpoint of this host comes or goes (with its 645 policies)", &times);
 
-    // A profile with ten thousand members more, whose label a set asks about.
+    // A profile with another ten thousand members, whose label a set depends on.
     for number in 0..10_000 {
         let mut entry = shapes::tag_endpoint("remotehost", 2_000_000 + number);
         if let FeedEntry::WorkloadEndpoint(_, Some(endpoint)) = &mut entry {

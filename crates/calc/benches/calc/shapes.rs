@@ -50,10 +50,10 @@ const MARKERS: [&str; 31] = [
     "yxMyMarkerLabel",
 ];
 
-/// How many networks the network sets have, in turn.
+/// The number of networks in each network set, in turn.
 const SET_SIZES: [u32; 10] = [1, 1, 1, 1, 2, 3, 4, 5, 100, 1000];
 
-/// A world, as the updates that make it, in order.
+/// A world, as the updates that build it, in order.
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
     pub(crate) locals: usize,
@@ -110,7 +110,7 @@ fn snapshot(
     });
     let remote = (0..endpoints).map(|number| endpoint(REMOTE, number, number));
     let sets = (0..network_sets).flat_map(network_set);
-    // Addresses and labels go on where those of the other endpoints end.
+    // Addresses and labels continue where those of the other endpoints end.
     let local = (0..200).map(move |number| endpoint(LOCAL, number, endpoints + number));
     Box::new(policies.chain(namespaces).chain(remote).chain(sets).chain(local))
 }
@@ -152,7 +152,7 @@ fn policy_update(namespace: &str, name: &str, policy: feed::Policy) -> FeedEntry
     FeedEntry::Policy(key, Some(Box::new(policy)))
 }
 
-/// A profile that gives labels.
+/// A profile with labels.
 pub(crate) fn profile(name: &str, labels: &[(&str, &str)]) -> FeedEntry {
     let mut profile = Profile::default();
     profile.metadata.name = name.into();
@@ -171,7 +171,7 @@ fn address(number: usize) -> IpNet {
 }
 
 fn workload(host: &str, workload: &str, value: feed::WorkloadEndpoint) -> FeedEntry {
-    // An endpoint without an interface is refused.
+    // An endpoint without an interface would be ignored.
     let value = feed::WorkloadEndpoint { name: format!("cali-{workload}"), ..value };
     let key = WorkloadEndpointKey {
         host: host.into(),
@@ -197,7 +197,7 @@ fn endpoint(host: &str, number: usize, serial: usize) -> FeedEntry {
     let value = feed::WorkloadEndpoint {
         labels: labels.into(),
         ipv4_nets: vec![address(serial)],
-        profile_ids: vec![format!("kns.namespace-{}", number % NAMESPACES)],
+        profile_ids: vec![format!("kns.namespace-{}", number % NAMESPACES).into()],
         ..feed::WorkloadEndpoint::default()
     };
     workload(host, &format!("wep-{number}"), value)
@@ -299,13 +299,13 @@ fn customer_pod(host: &str, number: usize) -> FeedEntry {
     let value = feed::WorkloadEndpoint {
         labels: labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         ipv4_nets: vec![address(number)],
-        profile_ids: vec![format!("kns.{namespace}")],
+        profile_ids: vec![format!("kns.{namespace}").into()],
         ..feed::WorkloadEndpoint::default()
     };
     workload(host, &format!("{namespace}/{pod}"), value)
 }
 
-/// A text that looks like an id and is always the same for a number.
+/// A text that looks like an id and is always the same for the same number.
 fn hex_text(number: usize, length: usize) -> String {
     let mut value = (number as u64).wrapping_mul(2_654_435_761).wrapping_add(1);
     (0..length)
@@ -327,7 +327,7 @@ pub(crate) fn many_selectors_and_parents() -> impl Iterator<Item = FeedEntry> {
         let host = if number == 100_000 { LOCAL } else { REMOTE };
         let value = feed::WorkloadEndpoint {
             ipv4_nets: vec![address(number)],
-            profile_ids: vec![format!("p{}", number % 100_000)],
+            profile_ids: vec![format!("p{}", number % 100_000).into()],
             ..feed::WorkloadEndpoint::default()
         };
         workload(host, &format!("w{number}"), value)

@@ -1,11 +1,11 @@
-//! A selector made ready for many evaluations: names of labels are symbols, so that looking one up compares numbers.
+//! A selector compiled for many evaluations: names of labels are symbols, so that looking one up compares numbers.
 //!
-//! It means exactly what the selector means that it was made from; that is what the test compares.
+//! It means exactly what its selector means; the test compares the two.
 
 use crate::symbols::{Symbol, Symbols};
 use selector::{Node, Selector};
 
-/// A compiled selector. It holds a reference to each name that it mentions; see [`Code::release`].
+/// A compiled selector. It holds a reference to each name that it mentions: see [`Code::release`].
 #[derive(Debug)]
 pub(crate) enum Code {
     Always,
@@ -22,14 +22,14 @@ pub(crate) enum Code {
     Or(Box<[Code]>),
 }
 
-/// Something that has labels, its own and inherited ones.
+/// Something with labels, its own and inherited ones.
 pub(crate) trait Labelled {
-    /// The value of a label.
+    /// Returns the value of a label.
     fn value(&self, name: Symbol) -> Option<&[u8]>;
 }
 
 impl Code {
-    /// Makes a selector ready. The depth of the tree is bounded by the parser.
+    /// Compiles a selector. The parser limits the depth of the tree.
     pub(crate) fn compile(selector: &Selector, names: &mut Symbols) -> Self {
         Self::of(selector.root(), names)
     }
@@ -53,7 +53,7 @@ impl Code {
         }
     }
 
-    /// Whether it selects this.
+    /// Whether it matches these labels.
     pub(crate) fn matches(&self, labels: &impl Labelled) -> bool {
         match self {
             Self::Always => true,
@@ -73,7 +73,7 @@ impl Code {
         }
     }
 
-    /// Calls `visit` with each name that is mentioned, as often as it is.
+    /// Calls `visit` with each mentioned name, each time that it is mentioned.
     pub(crate) fn for_each_name(&self, visit: &mut impl FnMut(Symbol)) {
         match self {
             Self::Always => {}
@@ -94,13 +94,13 @@ impl Code {
         }
     }
 
-    /// Gives the references to names back. To be called once, before it is dropped.
+    /// Releases the references to names. Must be called once, before it is dropped.
     pub(crate) fn release(&self, names: &mut Symbols) {
         self.for_each_name(&mut |name| names.release(name));
     }
 }
 
-/// Values are UTF-8, and a part that is UTF-8 can only be found at the start of a character, so bytes are enough.
+/// Values are UTF-8, and UTF-8 text can only be found at the start of a character, so comparing bytes is enough.
 fn contains(value: &[u8], part: &str) -> bool {
     std::str::from_utf8(value).is_ok_and(|value| value.contains(part))
 }

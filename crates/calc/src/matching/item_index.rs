@@ -1,8 +1,8 @@
-//! Items by their labels, only for labels that selectors ask about.
+//! Items by their labels, only for labels that selectors look up.
 //!
-//! The first selector that asks about a label makes the index for it, once, from everybody; after that it is kept up to
-//! date. Labels of profiles are indexed by profile, not by member: a namespace with ten thousand pods is one entry.
-//! Indexes that nobody uses are kept for a while, because policies come back.
+//! The first selector that looks up a label builds the index for it, once, from all items; after that it is kept
+//! current. Labels of profiles are indexed by profile, not by member: a namespace with ten thousand pods is one entry.
+//! Unused indexes are kept for a while, because policies come back.
 
 use super::{ByValue, Demand, ValueHasher};
 use crate::labels::Labels;
@@ -10,17 +10,17 @@ use crate::population::{ItemId, ParentId, Population};
 use crate::symbols::Symbol;
 use std::collections::{BTreeSet, VecDeque};
 
-/// How many indexes are kept although no selector uses them now.
+/// The number of indexes that are kept although no selector uses them now.
 const KEPT: usize = 32;
 
-/// Above this share of all items (one in so many), an index that is not there yet is worth making.
+/// A missing index is worth building if otherwise more than this share of all items (one in so many) must be tried.
 const WORTH_AN_INDEX: usize = 16;
 
 #[derive(Debug, Default)]
 struct Indexed {
-    /// How many selectors look here.
+    /// The number of selectors that use it.
     users: usize,
-    /// How many items have the label themselves.
+    /// The number of items that have the label themselves.
     entries: usize,
     items: ByValue<ItemId>,
     parents: ByValue<ParentId>,
@@ -43,7 +43,7 @@ impl ItemIndex {
         self.names.get(name.place())?.as_deref()
     }
 
-    /// An item has these labels of its own from now on.
+    /// Adds an item with its own labels.
     pub(crate) fn add_item(&mut self, id: ItemId, labels: Labels<'_>) {
         for (name, value) in labels {
             if let Some(Some(indexed)) = self.names.get_mut(name.place())
@@ -54,7 +54,7 @@ impl ItemIndex {
         }
     }
 
-    /// An item had these labels of its own.
+    /// Removes an item, which had these labels of its own.
     pub(crate) fn remove_item(&mut self, id: ItemId, labels: Labels<'_>) {
         for (name, value) in labels {
             if let Some(Some(indexed)) = self.names.get_mut(name.place())
@@ -65,7 +65,7 @@ impl ItemIndex {
         }
     }
 
-    /// A profile gives these labels from now on.
+    /// Adds a profile with its labels.
     pub(crate) fn add_parent(&mut self, id: ParentId, labels: Labels<'_>) {
         for (name, value) in labels {
             if let Some(Some(indexed)) = self.names.get_mut(name.place()) {
@@ -74,7 +74,7 @@ impl ItemIndex {
         }
     }
 
-    /// A profile gave these labels.
+    /// Removes a profile, which had these labels.
     pub(crate) fn remove_parent(&mut self, id: ParentId, labels: Labels<'_>) {
         for (name, value) in labels {
             if let Some(Some(indexed)) = self.names.get_mut(name.place()) {
@@ -83,8 +83,8 @@ impl ItemIndex {
         }
     }
 
-    /// Chooses the demand to look up, makes the index for it if there is none, and counts one more user of it. None when
-    /// everybody has to be looked at. `fresh` are names that nobody had until this selector mentioned them.
+    /// Chooses the demand to look up, builds its index if there is none, and counts one more user of it. Returns `None`
+    /// when all items have to be tried. `fresh` are names that no item had until this selector mentioned them.
     pub(crate) fn choose(
         &mut self,
         demands: &[Demand],
@@ -99,7 +99,7 @@ impl ItemIndex {
         let chosen = match (known, unknown) {
             (Some((estimate, demand)), Some(other)) => {
                 let crowded = estimate > 1000 && estimate * WORTH_AN_INDEX > population.item_count();
-                // An index on mere presence is not likely to be better than what there is.
+                // An index on mere presence is not likely to be better than an existing one.
                 if crowded && other.values.is_some() { other } else { demand }
             }
             (Some((_, demand)), None) => demand,
@@ -117,7 +117,7 @@ impl ItemIndex {
         Some(chosen.clone())
     }
 
-    /// A user of the index for this label is gone.
+    /// Counts one user less of the index for this label.
     pub(crate) fn release(&mut self, name: Symbol) {
         let Some(Some(indexed)) = self.names.get_mut(name.place()) else { return };
         indexed.users -= 1;
@@ -127,10 +127,10 @@ impl ItemIndex {
         }
     }
 
-    /// Drops the indexes that were not used for longest, if there are many.
+    /// If there are many unused indexes, drops those that were not used for longest.
     ///
-    /// An index may outlive the last mention of its label's name: then nobody has the label either, and should the symbol
-    /// be given to another name, the (empty) index is right for that one.
+    /// An index may outlive the last mention of its label's name. Then no item has the label either, and if the symbol
+    /// is reused for another name, the (empty) index is right for that name.
     pub(crate) fn tidy(&mut self) {
         let names = &self.names;
         self.unused.retain(|name| {
@@ -144,7 +144,7 @@ impl ItemIndex {
         }
     }
 
-    /// Makes ready for many selectors at once: the indexes that they will need are made in one go over everybody.
+    /// Prepares for many selectors at once: the indexes that they need are built in one pass over all items.
     pub(crate) fn prepare<'a>(
         &mut self,
         all_demands: impl Iterator<Item = &'a [Demand]>,
@@ -166,7 +166,7 @@ impl ItemIndex {
         }
     }
 
-    /// Makes indexes for those of these names that have none.
+    /// Builds the indexes that are missing for these names.
     fn make(&mut self, names: &BTreeSet<Symbol>, population: &Population) {
         let missing: BTreeSet<Symbol> =
             names.iter().copied().filter(|name| self.get(*name).is_none()).collect();
@@ -194,11 +194,11 @@ impl ItemIndex {
         }
     }
 
-    /// How many items would have to be looked at; none if there is no index.
+    /// Returns how many items would have to be tried; `None` if there is no index.
     fn estimate(&self, demand: &Demand, population: &Population) -> Option<usize> {
         let indexed = self.get(demand.name)?;
         let members = |parents: &[ParentId]| -> usize {
-            // A few are enough to guess from.
+            // A few are enough for an estimate.
             let sample: usize = parents
                 .iter()
                 .take(16)
@@ -216,7 +216,7 @@ impl ItemIndex {
         })
     }
 
-    /// Collects everybody who could satisfy a demand that was chosen before, sorted and each once.
+    /// Collects all items that could satisfy a demand that was chosen before, sorted and without duplicates.
     pub(crate) fn candidates(&self, demand: &Demand, population: &Population, out: &mut Vec<ItemId>) {
         out.clear();
         let Some(indexed) = self.get(demand.name) else { return };
@@ -281,13 +281,13 @@ mod tests {
         let mut population = Population::default();
         let mut index = ItemIndex::new(ValueHasher::default());
         for (name, labels, profiles) in [
-            ("0", map(&[("app", "web")]), vec!["p".to_owned()]),
-            ("1", map(&[("app", "db")]), vec!["p".to_owned()]),
+            ("0", map(&[("app", "web")]), vec!["p".into()]),
+            ("1", map(&[("app", "db")]), vec!["p".into()]),
             ("2", map(&[("ns", "n")]), vec![]),
         ] {
             population.put(&ItemKey::NetworkSet { name }, &labels.into(), &profiles, &[]);
         }
-        let parent = population.get_or_add_parent("p");
+        let parent = population.get_or_add_parent(&"p".into());
         population.set_parent_labels(parent, &map(&[("ns", "n")]));
         let mut find =
             |selector: &str| candidates(&mut index, &mut population, selector).map(|(_, found)| found);
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(find("app == 'none'"), Some(vec![]));
         assert_eq!(find("app != 'web'"), None, "it demands nothing");
 
-        // What comes after the index was made is in it, too.
+        // Items that are added after the index was built are in it, too.
         population.put(&ItemKey::NetworkSet { name: "3" }, &map(&[("app", "web")]).into(), &[], &[]);
         let labels = population.item(ItemId(3)).unwrap().labels;
         index.add_item(ItemId(3), population.labels.get(labels));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn indexes_that_nobody_uses_go_when_they_are_many() {
+    fn unused_indexes_are_dropped_when_there_are_many() {
         let mut population = Population::default();
         let mut index = ItemIndex::new(ValueHasher::default());
         let mut chosen = Vec::new();

@@ -1,17 +1,17 @@
-//! Selectors by what they demand: each is in one place, under the one label (and values) that the fewest others stand
-//! under. An item looks only under the labels that it has.
+//! Selectors by their demands: each is under the one label (and values) that has the fewest other selectors. An item
+//! looks only under the labels that it has.
 
 use super::{ByValue, Demand, ValueHasher};
 use crate::id_list::IdList;
 use crate::slab::RowId;
 use crate::symbols::Symbol;
 
-/// Where a selector stands.
+/// The place of a selector.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
-    /// Nothing can satisfy it, so it stands nowhere.
+    /// None: nothing can satisfy it.
     Nowhere,
-    /// It demands nothing that could be looked up.
+    /// Tried with every item: it demands nothing that could be looked up.
     Everywhere,
     /// Under a label that must be there.
     Present(Symbol),
@@ -31,11 +31,11 @@ impl<I: RowId> Default for UnderName<I> {
     }
 }
 
-/// Selectors by what they demand. `I` are the numbers of their table.
+/// Selectors by their demands. `I` is the type of their numbers.
 #[derive(Debug)]
 pub(crate) struct SelectorIndex<I> {
     hasher: ValueHasher,
-    /// By the symbol of the label. Most labels are named by no selector.
+    /// By the symbol of the label. No selector is under most labels.
     names: Vec<Option<Box<UnderName<I>>>>,
     everywhere: IdList<I>,
     len: usize,
@@ -46,7 +46,7 @@ impl<I: RowId> SelectorIndex<I> {
         Self { hasher, names: Vec::new(), everywhere: IdList::default(), len: 0 }
     }
 
-    /// The best place for a selector with these demands, as things are now.
+    /// Returns the best place for a selector with these demands, given the selectors that are in the index now.
     pub(crate) fn place_for(&self, demands: Option<&[Demand]>) -> Place {
         let Some(demands) = demands else { return Place::Nowhere };
         let crowd = |demand: &Demand| {
@@ -90,7 +90,7 @@ impl<I: RowId> SelectorIndex<I> {
         self.names[name.place()].get_or_insert_default()
     }
 
-    /// Takes a selector out of the place where it stands.
+    /// Removes a selector from its place.
     pub(crate) fn remove(&mut self, id: I, place: &Place) {
         self.len -= 1;
         let name = match place {
@@ -118,7 +118,7 @@ impl<I: RowId> SelectorIndex<I> {
         }
     }
 
-    /// Collects the selectors that could match these labels, sorted and each once.
+    /// Collects the selectors that could match these labels, sorted and without duplicates.
     pub(crate) fn candidates<'a>(&self, labels: impl Iterator<Item = (Symbol, &'a [u8])>, out: &mut Vec<I>) {
         out.clear();
         out.extend_from_slice(self.everywhere.as_slice());
@@ -135,7 +135,7 @@ impl<I: RowId> SelectorIndex<I> {
         }
     }
 
-    /// How many selectors stand in a place of their own, and how many must be tried with everybody.
+    /// The number of selectors that can be looked up, and of those that must be tried with every item.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.len - self.everywhere.len(), self.everywhere.len())
     }

@@ -1,5 +1,4 @@
-//! An ordered set whose members are counted. Nearly all are there once, so only those that are there more often have a
-//! number beside them.
+//! An ordered set with a count for each member. Nearly all counts are one, so only higher ones are stored.
 
 use super::key::MemberKey;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug)]
 pub(crate) struct Counted<K> {
     members: BTreeSet<K>,
-    /// How much more often than once.
+    /// The counts that are greater than one, less one.
     more: BTreeMap<K, u32>,
-    /// Which prefix lengths there are, and how many members have each. Only kept for sets where that is asked.
+    /// The prefix lengths that occur, with the number of members of each. Only maintained for sets that need it.
     prefixes: Vec<(u8, u32)>,
 }
 
@@ -29,7 +28,7 @@ impl<K: MemberKey> Counted<K> {
         self.members.iter().copied()
     }
 
-    /// Counts a member. True if it was not there.
+    /// Counts a member up. Returns whether it is new.
     pub(crate) fn add(&mut self, key: K, with_prefixes: bool) -> bool {
         if !self.members.insert(key) {
             *self.more.entry(key).or_default() += 1;
@@ -44,7 +43,7 @@ impl<K: MemberKey> Counted<K> {
         true
     }
 
-    /// Counts a member down. True if it is gone now.
+    /// Counts a member down. Returns whether it is gone now.
     pub(crate) fn remove(&mut self, key: K, with_prefixes: bool) -> bool {
         if let Some(more) = self.more.get_mut(&key) {
             *more -= 1;
@@ -75,7 +74,7 @@ impl<K: MemberKey> Counted<K> {
             .any(|(prefix, _)| self.members.contains(&key.widened(*prefix)))
     }
 
-    /// The members within this one that no other of them contains.
+    /// The members within this one that no other member within it contains.
     pub(crate) fn widest_within(&self, key: K) -> Vec<K> {
         let mut found: Vec<K> = Vec::new();
         for &member in self.members.range(key..=key.last_within()) {

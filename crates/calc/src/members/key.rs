@@ -1,12 +1,12 @@
-//! Members as numbers: IPv4 ones in 8 bytes, IPv6 ones in 20, in the order in which sets are written out.
+//! Members as numbers: those of IPv4 take 8 bytes, those of IPv6 20, in the order in which sets are written out.
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use messages::{IpSetMember, IpSetType};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A member as an ordered number. What it says besides the address depends on the type of its set.
+/// A member as an ordered number. The meaning of the part beside the address depends on the type of the set.
 pub(crate) trait MemberKey: Copy + Ord {
-    /// The member, for a set of this type.
+    /// Returns the member, for a set of this type.
     fn member(self, set_type: IpSetType) -> IpSetMember;
 
     /// For networks: the length of the prefix.
@@ -15,26 +15,26 @@ pub(crate) trait MemberKey: Copy + Ord {
     /// For networks: the network with this shorter prefix that contains this one.
     fn widened(self, prefix: u8) -> Self;
 
-    /// For networks: the last key that a network within this one can have.
+    /// For networks: the greatest key that a network within this one can have.
     fn last_within(self) -> Self;
 
-    /// For networks: whether `other` lies within this one, or is it.
+    /// For networks: whether `other` is equal to this one or lies within it.
     fn contains(self, other: Self) -> bool {
         other.prefix() >= self.prefix() && other.widened(self.prefix()) == self
     }
 }
 
-/// Address, then prefix length, or port and protocol.
+/// An IPv4 address, then the prefix length, or port and protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key4(u64);
 
-/// The same for IPv6.
+/// An IPv6 address, then the prefix length, or port and protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key6([u8; 16], u32);
 
 const REST: u32 = 24;
 
-/// Protocol before port: that is the order of [`IpSetMember`].
+/// The protocol comes before the port, as in the order of [`IpSetMember`].
 fn rest_of_port(protocol: u8, port: u16) -> u32 {
     u32::from(protocol) << 16 | u32::from(port)
 }

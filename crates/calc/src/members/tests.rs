@@ -1,4 +1,4 @@
-//! Members against a list of contributions: counted, in order, and with or without those that others contain.
+//! Members compared with a list of contributions: counted, ordered, with or without those that others contain.
 
 use super::{Member, Members};
 use crate::sequencer::{IpSets, MemberSource, SetIndex};
@@ -17,7 +17,7 @@ fn open(set_type: IpSetType, suppress: bool) -> (Members, IpSets) {
     (members, told)
 }
 
-/// What the dataplane has after these messages.
+/// The members that the dataplane has after these messages.
 fn apply(known: &mut BTreeSet<IpSetMember>, out: Vec<ToDataplane>) {
     for message in out {
         match message {

@@ -1,5 +1,6 @@
-//! Which kinds of encapsulation the pools ask for, unless the configuration decides. Told once the feed is in sync, and
-//! then at each change: before that, a pool that has not arrived yet would look like one that does not exist.
+//! The kinds of encapsulation that the pools require, unless the configuration decides. This is reported once the feed
+//! is in sync, and then at each change: before that, a pool that has not arrived yet would look like one that does not
+//! exist.
 
 use crate::sequencer::Sequencer;
 use api::{IPIPMode, VXLANMode};
@@ -8,18 +9,18 @@ use messages::Encapsulation;
 use model::feed::{IpPool, Status};
 use std::collections::BTreeMap;
 
-/// What the configuration says about encapsulation.
+/// The configuration's settings for encapsulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EncapsulationSettings {
-    /// `IpInIpEnabled`: decides about IP in IP whatever the pools say.
+    /// `IpInIpEnabled`: if set, overrides the pools for IP in IP.
     pub ipip: Option<bool>,
-    /// `VXLANEnabled`: decides about VXLAN between IPv4 hosts whatever the pools say.
+    /// `VXLANEnabled`: if set, overrides the pools for VXLAN between IPv4 hosts.
     pub vxlan: Option<bool>,
-    /// Whether Felix makes the routes of pools without encapsulation, by `ProgramClusterRoutes`.
+    /// Whether Felix programs the routes of pools without encapsulation, from `ProgramClusterRoutes`.
     pub program_no_encap_routes: bool,
 }
 
-/// The need for encapsulation of all pools together.
+/// The encapsulation that all pools together require.
 #[derive(Clone, Debug, Default)]
 pub struct EncapsulationNeed {
     settings: EncapsulationSettings,
@@ -27,13 +28,13 @@ pub struct EncapsulationNeed {
 }
 
 impl EncapsulationNeed {
-    /// Without pools, under these settings.
+    /// Starts without pools, under these settings.
     #[must_use]
     pub fn new(settings: EncapsulationSettings) -> Self {
         Self { settings, pools: BTreeMap::new() }
     }
 
-    /// A pool is now this, or gone.
+    /// Adds, changes or removes a pool.
     pub fn set_pool(&mut self, cidr: IpNet, modes: Option<(&IPIPMode, &VXLANMode)>) {
         let Some((ipip, vxlan)) = modes else {
             self.pools.remove(&cidr);
@@ -51,7 +52,7 @@ impl EncapsulationNeed {
         self.pools.insert(cidr, need);
     }
 
-    /// The need now.
+    /// Returns what is required now.
     #[must_use]
     pub fn need(&self) -> Encapsulation {
         let any = |wants: fn(&Encapsulation) -> bool| self.pools.values().any(wants);
@@ -64,7 +65,7 @@ impl EncapsulationNeed {
     }
 }
 
-/// Tells the dataplane of the need.
+/// Reports the requirements to the dataplane.
 #[derive(Debug, Default)]
 pub(crate) struct EncapsulationReport {
     need: EncapsulationNeed,
@@ -73,18 +74,18 @@ pub(crate) struct EncapsulationReport {
 }
 
 impl EncapsulationReport {
-    /// Nothing told yet.
+    /// Starts without a report.
     pub(crate) fn new(settings: EncapsulationSettings) -> Self {
         Self { need: EncapsulationNeed::new(settings), ..Self::default() }
     }
 
-    /// A pool is now this, or gone.
+    /// Adds, changes or removes a pool.
     pub(crate) fn on_pool(&mut self, cidr: IpNet, pool: Option<&IpPool>, out: &mut Sequencer) {
         self.need.set_pool(cidr, pool.map(|pool| (&pool.ipip_mode, &pool.vxlan_mode)));
         self.tell(out);
     }
 
-    /// The feed has come this far.
+    /// Applies the status of the feed.
     pub(crate) fn on_status(&mut self, status: Status, out: &mut Sequencer) {
         self.is_in_sync |= status == Status::InSync;
         self.tell(out);
@@ -134,12 +135,12 @@ mod tests {
         assert_eq!(need(plain, &[(v4, "", ""), (v6, "Never", "Never")]), "");
         assert_eq!(need(no_encap, &[(v4, "", ""), (v6, "Never", "Always")]), "vxlan6 none");
         assert_eq!(need(forced, &[(v4, "Never", "Always"), (v6, "Never", "Always")]), "ipip vxlan6");
-        // The last word about a pool counts.
+        // The latest state of a pool counts.
         assert_eq!(need(plain, &[(v4, "Always", ""), (v4, "", "Always")]), "vxlan");
     }
 
     #[test]
-    fn told_when_in_sync_and_when_changed() {
+    fn reported_when_in_sync_and_on_change() {
         let mut report = EncapsulationReport::new(EncapsulationSettings::default());
         let mut out = Sequencer::default();
         let ipip = pool("10.0.0.0/16", "Always", "Never");

@@ -1,4 +1,4 @@
-//! Short ways to make inputs and to see outputs, for the tests of this module.
+//! Short forms of inputs and outputs, for the tests of this module.
 
 use crate::sequencer::Sequencer;
 use api::{IPIPMode, Node, NodeAddress, NodeBGPSpec, NodeWireguardSpec, VXLANMode};
@@ -9,7 +9,7 @@ use model::feed::{self, IpPool};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// A node in few words; empty texts are absent.
+/// A node in short form; empty texts are left out.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NodeText {
     pub(crate) ipv4: &'static str,
@@ -24,7 +24,7 @@ pub(crate) struct NodeText {
 }
 
 impl NodeText {
-    /// The node.
+    /// Returns the node.
     pub(crate) fn node(&self) -> feed::Node {
         let mut node = Node::default();
         let bgp = NodeBGPSpec {
@@ -69,17 +69,17 @@ pub(crate) fn pool(cidr: &str, ipip: &str, vxlan: &str) -> IpPool {
     }
 }
 
-/// A range.
+/// Parses a range.
 pub(crate) fn net(text: &str) -> IpNet {
     text.parse().expect("a range")
 }
 
-/// A resource written as JSON.
+/// Reads a resource from JSON.
 pub(crate) fn from_json<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("a resource")
 }
 
-/// What is sent to the dataplane now.
+/// Flushes the sequencer and returns the messages.
 pub(crate) fn flushed(sequencer: &mut Sequencer) -> Vec<ToDataplane> {
     let mut out = Vec::new();
     sequencer.flush_without_sets(&mut out);

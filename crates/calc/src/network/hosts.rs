@@ -1,7 +1,7 @@
-//! What the dataplane learns about hosts: addresses, AS number and labels of each node.
+//! The dataplane's information about hosts: addresses, AS number and labels of each node.
 //!
-//! Kubelets rewrite their nodes every few minutes without news. To tell news from repetition a digest per node is kept,
-//! not the labels of five thousand nodes.
+//! Kubelets rewrite their nodes every few minutes without news. To recognise repetitions, a digest of each node is kept
+//! instead of the labels of five thousand nodes.
 
 use super::node_addresses::{bgp, listed};
 use crate::sequencer::Sequencer;
@@ -19,26 +19,25 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// A node is now this, or gone.
-    pub(crate) fn on_node(&mut self, name: &str, node: Option<&Node>, out: &mut Sequencer) {
+    /// Adds, changes or removes a node.
+    pub(crate) fn on_node(&mut self, name: &NodeName, node: Option<&Node>, out: &mut Sequencer) {
         match node.and_then(metadata) {
             Some(metadata) => {
-                let name = NodeName::from(name);
                 let digest = digest(&metadata);
                 if self.sent.insert(name.clone(), digest) != Some(digest) {
-                    out.host_metadata_update(name, metadata);
+                    out.host_metadata_update(name.clone(), metadata);
                 }
             }
             None => {
-                if let Some((name, _)) = self.sent.remove_entry(name) {
-                    out.host_metadata_remove(&name);
+                if self.sent.remove(name).is_some() {
+                    out.host_metadata_remove(name);
                 }
             }
         }
     }
 }
 
-/// What is sent about a node. A BGP part that is there but empty stands for a node that is gone.
+/// Returns what is sent about a node. An empty BGP part stands for a node that is gone.
 fn metadata(node: &Node) -> Option<HostMetadata> {
     let Node { object, addresses } = node;
     let spec = object.spec.bgp.as_ref();
@@ -46,7 +45,7 @@ fn metadata(node: &Node) -> Option<HostMetadata> {
         return None;
     }
     let address = |version: IpVersion| {
-        // Without a length, the subnet of an address is not known.
+        // Without a prefix length, the subnet of an address is unknown.
         let from_bgp = bgp(addresses, version).filter(|address| address.has_length);
         let network = from_bgp.map(|address| address.network).or_else(|| listed(addresses, version));
         network.map(|network| network.as_written().to_string()).unwrap_or_default()
@@ -87,7 +86,7 @@ mod tests {
         for (text, expected) in [
             (NodeText { ipv4: "10.0.0.1/24", ..none }, pair("10.0.0.1/24", "")),
             (NodeText { ipv4: "10.0.0.1/24", ipv6: "fd00::1/64", ..none }, pair("10.0.0.1/24", "fd00::1/64")),
-            // A lone address in the BGP part is not used, one in the list is.
+            // An address without a prefix length is not used from the BGP part, but from the list.
             (NodeText { ipv4: "10.0.0.1", internal: "10.9.9.9", ..none }, pair("10.9.9.9/32", "")),
             (NodeText { internal: "10.9.9.9", ..none }, pair("10.9.9.9/32", "")),
             (
@@ -103,11 +102,11 @@ mod tests {
     }
 
     #[test]
-    fn only_news_is_told() {
+    fn only_changes_are_sent() {
         let (mut hosts, mut out) = (Hosts::default(), Sequencer::default());
         let mut node = NodeText { ipv4: "10.0.0.1/24", ..NodeText::default() }.node();
         node.object.metadata.labels.insert("zone".into(), "a".into());
-        hosts.on_node("n", Some(&node), &mut out);
+        hosts.on_node(&"n".into(), Some(&node), &mut out);
         let told = |zone: &str| {
             let metadata = HostMetadata {
                 ipv4_addr: "10.0.0.1/24".into(),
@@ -117,14 +116,14 @@ mod tests {
             [ToDataplane::HostMetadataUpdate("n".into(), metadata)]
         };
         assert_eq!(flushed(&mut out), told("a"));
-        hosts.on_node("n", Some(&node), &mut out);
+        hosts.on_node(&"n".into(), Some(&node), &mut out);
         assert_eq!(flushed(&mut out), []);
         node.object.metadata.labels.insert("zone".into(), "b".into());
-        hosts.on_node("n", Some(&node), &mut out);
+        hosts.on_node(&"n".into(), Some(&node), &mut out);
         assert_eq!(flushed(&mut out), told("b"));
-        hosts.on_node("n", None, &mut out);
+        hosts.on_node(&"n".into(), None, &mut out);
         assert_eq!(flushed(&mut out), [ToDataplane::HostMetadataRemove("n".into())]);
-        hosts.on_node("n", None, &mut out);
+        hosts.on_node(&"n".into(), None, &mut out);
         assert_eq!(flushed(&mut out), []);
     }
 }

@@ -1,4 +1,4 @@
-//! Which of a node's addresses routes depend on.
+//! The addresses of a node that routes depend on.
 
 use api::scalars::Network;
 use api::{EXTERNAL_IP, INTERNAL_IP};
@@ -6,7 +6,7 @@ use model::IpVersion;
 use model::feed::{BgpAddress, BgpAddresses, NodeAddresses};
 use std::net::IpAddr;
 
-/// The addresses of a node that routes depend on. A node without any address of its own has none of the others either.
+/// The addresses of a node that routes depend on. A node without an address of its own has no others either.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RoutedAddresses {
     /// The IPv4 address with its network.
@@ -19,12 +19,12 @@ pub(super) struct RoutedAddresses {
     pub(super) vxlan: Vec<IpAddr>,
     /// The addresses of the WireGuard devices.
     pub(super) wireguard: Vec<IpAddr>,
-    /// All addresses of the node itself, sorted, each once, unspecified ones left out.
+    /// All addresses of the node itself, sorted, without duplicates and unspecified ones.
     pub(super) own: Vec<IpAddr>,
 }
 
 impl RoutedAddresses {
-    /// The addresses of a node; `None` when it has none of its own.
+    /// Returns the addresses of a node; `None` when it has none of its own.
     pub(super) fn of(node: &NodeAddresses) -> Option<Self> {
         let network = |address: Option<BgpAddress>| address.map(|address| address.network);
         let (ipv4, ipv6) = match node.bgp {
@@ -57,7 +57,8 @@ impl RoutedAddresses {
     }
 }
 
-/// The address of this IP version for BGP, if there is one: VXLAN and the host's metadata do not fall back on others.
+/// The address of this IP version for BGP, if there is one; VXLAN and the host's metadata do not fall back on other
+/// addresses.
 pub(super) fn bgp(node: &NodeAddresses, version: IpVersion) -> Option<BgpAddress> {
     let addresses = node.bgp?;
     match version {

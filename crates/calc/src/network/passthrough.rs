@@ -1,4 +1,4 @@
-//! What goes through almost as it is stored: pools, WireGuard peers, services, and the BGP settings that rules need.
+//! What is passed on almost as it is stored: pools, WireGuard peers, services, and the BGP settings that rules need.
 
 use crate::sequencer::Sequencer;
 use api::{BGPConfiguration, KubernetesService};
@@ -8,7 +8,7 @@ use model::feed::{IpPool, Wireguard};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// What was sent already, where that is small enough to be remembered.
+/// What was sent already, if it is small enough to be kept.
 #[derive(Debug, Default)]
 pub(crate) struct Passthrough {
     pools: BTreeMap<IpNet, IpamPool>,
@@ -16,7 +16,7 @@ pub(crate) struct Passthrough {
 }
 
 impl Passthrough {
-    /// A pool is now this, or gone.
+    /// Adds, changes or removes a pool.
     pub(crate) fn on_pool(&mut self, cidr: IpNet, pool: Option<&IpPool>, out: &mut Sequencer) {
         let Some(pool) = pool else {
             if self.pools.remove(&cidr).is_some() {
@@ -37,7 +37,7 @@ impl Passthrough {
         }
     }
 
-    /// The global BGP settings are now these, or gone.
+    /// Changes or removes the global BGP settings.
     pub(crate) fn on_bgp_configuration(&mut self, config: Option<&BGPConfiguration>, out: &mut Sequencer) {
         let message = config.map(bgp_message).unwrap_or_default();
         if self.bgp.as_ref() != Some(&message) {
@@ -47,9 +47,8 @@ impl Passthrough {
     }
 }
 
-/// A node's WireGuard devices are now these, or gone. A device without a key counts as absent.
-pub(crate) fn on_wireguard(node: &str, value: Option<&Wireguard>, out: &mut Sequencer) {
-    let node = NodeName::from(node);
+/// Adds, changes or removes a node's WireGuard devices. A device without a key counts as absent.
+pub(crate) fn on_wireguard(node: &NodeName, value: Option<&Wireguard>, out: &mut Sequencer) {
     match value.filter(|value| !value.public_key.is_empty()) {
         Some(value) => {
             let interface_ipv4 = value.interface_ipv4.and_then(|address| match address {
@@ -59,7 +58,7 @@ pub(crate) fn on_wireguard(node: &str, value: Option<&Wireguard>, out: &mut Sequ
             let endpoint = WireguardEndpoint { public_key: value.public_key.clone(), interface_ipv4 };
             out.wireguard_update(node.clone(), endpoint);
         }
-        None => out.wireguard_remove(&node),
+        None => out.wireguard_remove(node),
     }
     match value.filter(|value| !value.public_key_v6.is_empty()) {
         Some(value) => {
@@ -68,13 +67,13 @@ pub(crate) fn on_wireguard(node: &str, value: Option<&Wireguard>, out: &mut Sequ
                 IpAddr::V4(_) => None,
             });
             let endpoint = WireguardEndpointV6 { public_key: value.public_key_v6.clone(), interface_ipv6 };
-            out.wireguard_v6_update(node, endpoint);
+            out.wireguard_v6_update(node.clone(), endpoint);
         }
-        None => out.wireguard_v6_remove(&node),
+        None => out.wireguard_v6_remove(node),
     }
 }
 
-/// A service is now this, or gone.
+/// Adds, changes or removes a service.
 pub(crate) fn on_service(
     namespace: &str,
     name: &str,
@@ -105,7 +104,7 @@ fn service_message(namespace: &str, name: &str, service: &KubernetesService) -> 
             .ports
             .iter()
             .map(|port| {
-                // Anything that is not named is TCP, as Kubernetes itself has it.
+                // As in Kubernetes itself, everything else is TCP.
                 let protocol = match port.protocol.as_str() {
                     named @ ("UDP" | "SCTP") => named,
                     _ => "TCP",
@@ -206,7 +205,7 @@ mod tests {
             public_key: "key4".into(),
             public_key_v6: String::new(),
         };
-        on_wireguard("n", Some(&value), &mut out);
+        on_wireguard(&"n".into(), Some(&value), &mut out);
         let v4 = WireguardEndpoint {
             public_key: "key4".into(),
             interface_ipv4: Some(Ipv4Addr::new(10, 65, 0, 9)),
@@ -214,13 +213,13 @@ mod tests {
         assert_eq!(flushed(&mut out), [ToDataplane::WireguardUpdate("n".into(), v4)]);
         value.public_key.clear();
         value.public_key_v6 = "key6".into();
-        on_wireguard("n", Some(&value), &mut out);
+        on_wireguard(&"n".into(), Some(&value), &mut out);
         let v6 = WireguardEndpointV6 { public_key: "key6".into(), interface_ipv6: Some(Ipv6Addr::LOCALHOST) };
         assert_eq!(
             flushed(&mut out),
             [ToDataplane::WireguardRemove("n".into()), ToDataplane::WireguardV6Update("n".into(), v6)]
         );
-        on_wireguard("n", None, &mut out);
+        on_wireguard(&"n".into(), None, &mut out);
         assert_eq!(flushed(&mut out), [ToDataplane::WireguardV6Remove("n".into())]);
     }
 

@@ -1,5 +1,5 @@
 //! Namespaces and service accounts, which arrive as profiles: `kns.NAMESPACE` and `ksa.NAMESPACE.NAME`. Other profiles
-//! are not looked at.
+//! are ignored.
 
 use crate::sequencer::Sequencer;
 use api::Profile;
@@ -7,10 +7,11 @@ use api::words::{
     NAMESPACE_LABEL_PREFIX, NAMESPACE_PROFILE_PREFIX, SERVICE_ACCOUNT_LABEL_PREFIX,
     SERVICE_ACCOUNT_PROFILE_PREFIX,
 };
+use messages::ProfileName;
 use std::collections::BTreeMap;
 
-/// A profile is now this, or gone.
-pub(crate) fn on_profile(name: &str, profile: Option<&Profile>, out: &mut Sequencer) {
+/// Adds, changes or removes the owner of a profile.
+pub(crate) fn on_profile(name: &ProfileName, profile: Option<&Profile>, out: &mut Sequencer) {
     if let Some((namespace, account)) =
         name.strip_prefix(SERVICE_ACCOUNT_PROFILE_PREFIX).and_then(|rest| rest.split_once('.'))
     {
@@ -31,7 +32,7 @@ pub(crate) fn on_profile(name: &str, profile: Option<&Profile>, out: &mut Sequen
     }
 }
 
-/// The labels as the namespace or account itself has them.
+/// The labels as they are on the namespace or service account itself.
 fn own_labels(profile: &Profile, prefix: &str) -> BTreeMap<String, String> {
     let labels = profile.spec.labels_to_apply.iter();
     labels.map(|(key, value)| (key.strip_prefix(prefix).unwrap_or(key).to_owned(), value.clone())).collect()
@@ -55,7 +56,7 @@ mod tests {
         };
         let mut out = Sequencer::default();
         for name in ["kns.shop", "ksa.shop.robot.v2", "ksa.shop", "other", "projectcalico-default-allow"] {
-            on_profile(name, Some(&profile), &mut out);
+            on_profile(&name.into(), Some(&profile), &mut out);
         }
         let account = labels([("pcns.team", "a"), ("role", "b"), ("plain", "c")]);
         let namespace = labels([("team", "a"), ("pcsa.role", "b"), ("plain", "c")]);
@@ -67,7 +68,7 @@ mod tests {
             ]
         );
         for name in ["kns.shop", "ksa.shop.robot.v2", "ksa.shop", "kns.never-seen"] {
-            on_profile(name, None, &mut out);
+            on_profile(&name.into(), None, &mut out);
         }
         assert_eq!(
             flushed(&mut out),

@@ -1,11 +1,11 @@
-//! Where every range of addresses is: pools, blocks, addresses taken from other nodes' blocks, workloads, hosts and
-//! tunnel devices, joined into one route per range about which something is known.
+//! Pools, blocks, addresses taken from other nodes' blocks, workloads, hosts and tunnel devices, joined into one route
+//! for each range about which something is known.
 //!
-//! A change marks what it may affect; a flush resolves each marked range once and sends what is different from before.
-//! One changed block or endpoint therefore costs its own ranges, a pool or a wide range everything inside it, and a
-//! node's address the routes to that node.
+//! A change marks what it may affect; a flush resolves each marked range once and sends what differs. A changed block
+//! or endpoint therefore costs its own ranges, a pool or a wide range everything inside it, and a node's address the
+//! routes to that node.
 //!
-//! It refuses to choose devices, next hops and tables: that is the dataplane's business.
+//! The dataplane, not this module, chooses devices, next hops and tables.
 
 mod block_routes;
 mod node_table;
@@ -22,7 +22,7 @@ use api::scalars::Network;
 use api::{IPIPMode, IPPoolAllowedUse, VXLANMode};
 use block_routes::block_routes;
 use ipnet::IpNet;
-use messages::{IpPoolType, Route, Text};
+use messages::{IpPoolType, NodeName, Route};
 use model::feed::{IpPool, Node, WorkloadEndpoint};
 use model::v1::WorkloadEndpointKey;
 use model::{AllocationBlock, IpVersion};
@@ -36,30 +36,30 @@ use std::net::IpAddr;
 
 const VERSIONS: [IpVersion; 2] = [IpVersion::V4, IpVersion::V6];
 
-/// The identity of a workload endpoint within its host: orchestrator, workload and endpoint with a character between
-/// that no name has. With all endpoints of a cluster in one map, one allocation each counts.
+/// The identity of a workload endpoint within its host: orchestrator, workload and endpoint, separated by a character
+/// that no name has. With all endpoints of a cluster in one map, each allocation matters.
 type WorkloadName = Box<str>;
 
-/// One range and the node that a block gives it to.
+/// A range and the node to which a block assigns it.
 type BlockRoute = (IpNet, NodeId);
 
-/// The places of all ranges of addresses.
+/// The routes of all ranges of addresses.
 #[derive(Debug)]
 pub(crate) struct Routes {
-    me: Text,
+    me: NodeName,
     source: RouteOrigin,
     nodes: NodeTable,
     table: PrefixTable,
     dirty: Vec<EntryId>,
-    /// The addresses, at the last flush, of nodes that changed since. Each has a hold.
+    /// The addresses at the last flush of nodes that have changed since. Each has a hold.
     changed_nodes: BTreeMap<NodeId, [Option<IpAddr>; 2]>,
     blocks: BTreeMap<IpNet, Box<[BlockRoute]>>,
     workloads: BTreeMap<(NodeId, WorkloadName), SmallVec<[IpNet; 1]>>,
 }
 
 impl Routes {
-    /// Routes as this host sees them.
-    pub(crate) fn new(me: Text, source: RouteOrigin) -> Self {
+    /// Creates an empty table for this host.
+    pub(crate) fn new(me: NodeName, source: RouteOrigin) -> Self {
         Self {
             me,
             source,
@@ -72,7 +72,7 @@ impl Routes {
         }
     }
 
-    /// A pool is now this, or gone.
+    /// Adds, changes or removes a pool.
     pub(crate) fn on_pool(&mut self, range: IpNet, pool: Option<&IpPool>) {
         let pool = pool.map(pool_info);
         if pool.is_none() && self.table.find(&range).is_none() {
@@ -87,7 +87,7 @@ impl Routes {
         }
     }
 
-    /// A block is now this, or gone.
+    /// Adds, changes or removes a block.
     pub(crate) fn on_block(&mut self, key: IpNet, block: Option<&AllocationBlock>) {
         if self.source == RouteOrigin::WorkloadIPs {
             return;
@@ -108,10 +108,10 @@ impl Routes {
         }
     }
 
-    /// A workload endpoint is now this, or gone.
+    /// Adds, changes or removes a workload endpoint.
     pub(crate) fn on_workload(&mut self, key: &WorkloadEndpointKey, value: Option<&WorkloadEndpoint>) {
         let WorkloadEndpointKey { host, orchestrator, workload, endpoint } = key;
-        if self.source == RouteOrigin::CalicoIPAM && **host != *self.me {
+        if self.source == RouteOrigin::CalicoIPAM && *host != self.me {
             return;
         }
         let now: SmallVec<[IpNet; 1]> = value
@@ -123,7 +123,7 @@ impl Routes {
             self.add_claim(net, ClaimKind::Workload, node);
         }
         let key = (node, name);
-        // The entry in `workloads` has a hold of its own.
+        // The entry in `workloads` has its own hold.
         let before = if now.is_empty() {
             self.workloads.remove(&key)
         } else {
@@ -139,14 +139,14 @@ impl Routes {
         self.nodes.release(node);
     }
 
-    /// A node is now this, or gone.
-    pub(crate) fn on_node(&mut self, name: &str, node: Option<&Node>) {
+    /// Adds, changes or removes a node.
+    pub(crate) fn on_node(&mut self, name: &NodeName, node: Option<&Node>) {
         let now = node.and_then(|node| RoutedAddresses::of(&node.addresses)).map(Box::new);
         let known = self.nodes.find(name).and_then(|id| self.nodes.addresses(id));
         if known == now.as_deref() {
             return;
         }
-        // One hold for this call, one for the addresses.
+        // One hold is for this call, one for the addresses.
         let id = self.nodes.hold(name);
         if let Some(now) = &now {
             self.nodes.hold_again(id);
@@ -159,7 +159,7 @@ impl Routes {
             place.insert(VERSIONS.map(|version| before.as_ref()?.address(version)));
             self.nodes.hold_again(id);
         }
-        if name == &*self.me {
+        if *name == self.me {
             self.mark_changed_subnets(before.as_deref(), id);
         }
         if let Some(before) = before {
@@ -171,7 +171,7 @@ impl Routes {
         self.nodes.release(id);
     }
 
-    /// Resolves what is marked and sends what changed.
+    /// Resolves marked ranges and sends what changed.
     pub(crate) fn flush(&mut self, out: &mut Sequencer) {
         for (id, before) in std::mem::take(&mut self.changed_nodes) {
             for (version, before) in VERSIONS.into_iter().zip(before) {
@@ -182,7 +182,8 @@ impl Routes {
             }
             self.nodes.release(id);
         }
-        // In the order of ranges: neighbours share the ranges around them, and the sequencer keeps routes in that order.
+        // In the order of ranges: neighbours share the ranges around them, and the sequencer keeps routes in this
+        // order.
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.sort_by_cached_key(|id| self.table.get(*id).map(|entry| entry.net));
         for id in dirty {
@@ -212,7 +213,7 @@ impl Routes {
             dst,
             types: route.types,
             ip_pool_type: route.pool_type,
-            dst_node_name: route.node.and_then(|node| self.nodes.text(node)).map(Into::into),
+            dst_node_name: route.node.and_then(|node| self.nodes.shared_name(node)),
             dst_node_ip: addresses.and_then(|addresses| addresses.address(version)),
             same_subnet: route.same_subnet,
             nat_outgoing: route.nat_outgoing,
@@ -222,7 +223,7 @@ impl Routes {
         }
     }
 
-    /// Notes what was sent, and in the list of which node the route is.
+    /// Records what was sent, and adds the route to the list of its node.
     fn set_sent(&mut self, id: EntryId, now: Option<Resolved>) {
         let Some(entry) = self.table.get_mut(id) else { return };
         let before = std::mem::replace(&mut entry.sent, now).and_then(|route| route.node);
@@ -268,7 +269,7 @@ impl Routes {
         }
     }
 
-    /// Marks a range and all inside it: each takes something from the ranges around it.
+    /// Marks a range and everything inside it, because each inherits something from the ranges around it.
     fn mark_within(&mut self, net: &IpNet) {
         let inside: SmallVec<[EntryId; 8]> = self.table.within(net).collect();
         for id in inside {
@@ -287,7 +288,7 @@ impl Routes {
         }
     }
 
-    /// Marks the routes to all nodes that this node's subnet now contains and did not before, or the other way round.
+    /// Marks the routes to all nodes that enter or leave this node's subnet.
     fn mark_changed_subnets(&mut self, before: Option<&RoutedAddresses>, me: NodeId) {
         for version in VERSIONS {
             let subnet = |mine: Option<&RoutedAddresses>| mine?.network(version).map(Network::masked);
@@ -322,7 +323,8 @@ impl Routes {
 fn pool_info(pool: &IpPool) -> Pool {
     let vxlan = matches!(pool.vxlan_mode, VXLANMode::Always | VXLANMode::CrossSubnet);
     let ipip = matches!(pool.ipip_mode, IPIPMode::Always | IPIPMode::CrossSubnet);
-    // Addresses of load balancers belong to no workload, and packets to them are masqueraded as to anywhere outside.
+    // Addresses of load balancers belong to no workload; packets to them are masqueraded like packets that leave the
+    // cluster.
     let pool_type = match (&*pool.allowed_uses, vxlan, ipip) {
         ([IPPoolAllowedUse::LoadBalancer], _, _) => IpPoolType::None,
         (_, true, _) => IpPoolType::Vxlan,
@@ -336,7 +338,7 @@ fn pool_info(pool: &IpPool) -> Pool {
     }
 }
 
-/// What a node's addresses claim.
+/// The claims of a node's addresses.
 fn claims(node: &RoutedAddresses) -> impl Iterator<Item = (IpNet, ClaimKind)> {
     let of_kind = |kind| move |&address: &IpAddr| (IpNet::from(address), kind);
     node.own

@@ -1,4 +1,4 @@
-//! Entries of a feed, each for the parts that it concerns.
+//! Entries of a feed, each with the parts that it concerns.
 
 use super::fixtures::{NodeText, flushed, from_json, pool};
 use super::*;
@@ -48,7 +48,7 @@ fn entries() -> Vec<FeedEntry> {
         ),
         FeedEntry::Profile("kns.shop".into(), Some(Box::new(profile))),
         FeedEntry::BgpConfiguration("default".into(), Some(Box::default())),
-        // Not for us: another BGP configuration, a setting of the policy half.
+        // Entries that must be ignored: another BGP configuration, an entry of the policy half.
         FeedEntry::BgpConfiguration("node.other".into(), Some(Box::default())),
         FeedEntry::Tier("default".into(), None),
     ]
@@ -109,14 +109,14 @@ fn each_entry_reaches_its_parts_and_so_does_its_removal() {
             "WireguardRemove",
             "HostMetadataRemove",
             "IpamPoolRemove",
-            // The settings of BGP are the defaults again, as they were: nothing to tell.
+            // The BGP settings are the defaults again, as before: nothing is sent.
             "Encapsulation",
         ]
     );
 }
 
 #[test]
-fn parts_that_nobody_needs_are_left_out() {
+fn parts_that_are_not_needed_are_left_out() {
     let settings = NetworkSettings { without_routes: true, ..NetworkSettings::default() };
     let without: Vec<&str> = ALL.into_iter().filter(|name| *name != "RouteUpdate").collect();
     assert_eq!(run(settings, &entries()).2, without);

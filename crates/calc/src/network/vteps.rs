@@ -1,5 +1,5 @@
-//! The VXLAN devices of all nodes. A device is known when both its own address and its node's are; its hardware address
-//! is made from the node's name unless the node chose one.
+//! The VXLAN devices of all nodes. A device is known when both its own address and its node's are known. Its hardware
+//! address is derived from the node's name, unless the node chose one.
 
 use super::node_addresses::bgp;
 use crate::sequencer::Sequencer;
@@ -30,8 +30,8 @@ pub(crate) struct Vteps {
 }
 
 impl Vteps {
-    /// A node is now this, or gone.
-    pub(crate) fn on_node(&mut self, name: &str, node: Option<&Node>, out: &mut Sequencer) {
+    /// Adds, changes or removes a node.
+    pub(crate) fn on_node(&mut self, name: &NodeName, node: Option<&Node>, out: &mut Sequencer) {
         let address = |version| Some(bgp(&node?.addresses, version)?.network.address());
         self.change(name, out, |devices| {
             devices.node_ipv4 = address(IpVersion::V4).and_then(|address| match address {
@@ -45,11 +45,11 @@ impl Vteps {
         });
     }
 
-    /// One setting of a host is now this, or gone. Settings that are not about VXLAN devices are ignored. The feed has only
-    /// addresses that can be read.
+    /// Changes or removes one setting of a host. Settings that do not concern VXLAN devices are ignored. The feed only
+    /// has addresses that can be read.
     pub(crate) fn on_host_config(
         &mut self,
-        host: &str,
+        host: &NodeName,
         setting: &str,
         value: Option<&str>,
         out: &mut Sequencer,
@@ -73,23 +73,19 @@ impl Vteps {
         }
     }
 
-    fn change(&mut self, name: &str, out: &mut Sequencer, change: impl FnOnce(&mut NodeDevices)) {
-        let text = match self.nodes.get_key_value(name) {
-            Some((text, _)) => text.clone(),
-            None => NodeName::from(name),
-        };
-        let devices = self.nodes.entry(text.clone()).or_default();
+    fn change(&mut self, name: &NodeName, out: &mut Sequencer, change: impl FnOnce(&mut NodeDevices)) {
+        let devices = self.nodes.entry(name.clone()).or_default();
         change(devices);
         let now = devices.endpoint(name);
         if now.as_ref() != devices.sent.as_deref() {
             match &now {
-                Some(endpoint) => out.vtep_update(text.clone(), endpoint.clone()),
-                None => out.vtep_remove(&text),
+                Some(endpoint) => out.vtep_update(name.clone(), endpoint.clone()),
+                None => out.vtep_remove(name),
             }
             devices.sent = now.map(Box::new);
         }
         if devices.is_empty() {
-            self.nodes.remove(&text);
+            self.nodes.remove(name);
         }
     }
 }
@@ -125,13 +121,13 @@ impl NodeDevices {
     }
 }
 
-/// The hardware address that the node chose, or the one that follows from its name.
+/// The hardware address that the node chose, or the one derived from its name.
 fn chosen_or_made(chosen: &str, name: &str, suffix: &str) -> String {
     if !chosen.is_empty() {
         return chosen.to_owned();
     }
     let digest = Sha1::new().chain_update(name).chain_update(suffix).finalize();
-    // 0x66 has the bit of locally administered addresses set and the one of groups clear.
+    // In 0x66, the bit of locally administered addresses is set and that of groups is clear.
     let mut text = String::from("66");
     for byte in &digest[..5] {
         let _ = write!(text, ":{byte:02x}");
@@ -172,23 +168,23 @@ mod tests {
             |endpoint: &VxlanTunnelEndpoint| vec![ToDataplane::VtepUpdate("node1".into(), endpoint.clone())];
 
         let (mut vteps, mut out) = (Vteps::default(), Sequencer::default());
-        vteps.on_node("node1", Some(&node), &mut out);
+        vteps.on_node(&"node1".into(), Some(&node), &mut out);
         assert_eq!(flushed(&mut out), []);
-        vteps.on_host_config("node1", "IPv4VXLANTunnelAddr", Some("10.65.0.1"), &mut out);
+        vteps.on_host_config(&"node1".into(), "IPv4VXLANTunnelAddr", Some("10.65.0.1"), &mut out);
         assert_eq!(flushed(&mut out), update(&expected));
 
         let (mut vteps, mut out) = (Vteps::default(), Sequencer::default());
-        vteps.on_host_config("node1", "IPv4VXLANTunnelAddr", Some("10.65.0.1"), &mut out);
-        vteps.on_host_config("node1", "LogSeverityScreen", Some("Debug"), &mut out);
+        vteps.on_host_config(&"node1".into(), "IPv4VXLANTunnelAddr", Some("10.65.0.1"), &mut out);
+        vteps.on_host_config(&"node1".into(), "LogSeverityScreen", Some("Debug"), &mut out);
         assert_eq!(flushed(&mut out), []);
-        vteps.on_node("node1", Some(&node), &mut out);
+        vteps.on_node(&"node1".into(), Some(&node), &mut out);
         assert_eq!(flushed(&mut out), update(&expected));
-        // The same again is not news.
-        vteps.on_node("node1", Some(&node), &mut out);
+        // A repetition is not news.
+        vteps.on_node(&"node1".into(), Some(&node), &mut out);
         assert_eq!(flushed(&mut out), []);
-        // A chosen hardware address, the IPv6 device, an address that cannot be read.
-        vteps.on_host_config("node1", "VXLANTunnelMACAddr", Some("00:11:22:33:44:55"), &mut out);
-        vteps.on_host_config("node1", "IPv6VXLANTunnelAddr", Some("fd01::5"), &mut out);
+        // A chosen hardware address, the IPv6 device, and an address that cannot be read.
+        vteps.on_host_config(&"node1".into(), "VXLANTunnelMACAddr", Some("00:11:22:33:44:55"), &mut out);
+        vteps.on_host_config(&"node1".into(), "IPv6VXLANTunnelAddr", Some("fd01::5"), &mut out);
         let both = VxlanTunnelEndpoint {
             mac: "00:11:22:33:44:55".into(),
             mac_v6: chosen_or_made("", "node1", "-v6"),
@@ -197,12 +193,12 @@ mod tests {
             ..expected.clone()
         };
         assert_eq!(flushed(&mut out), update(&both));
-        vteps.on_host_config("node1", "IPv6VXLANTunnelAddr", Some("nonsense"), &mut out);
-        vteps.on_host_config("node1", "VXLANTunnelMACAddr", None, &mut out);
+        vteps.on_host_config(&"node1".into(), "IPv6VXLANTunnelAddr", Some("nonsense"), &mut out);
+        vteps.on_host_config(&"node1".into(), "VXLANTunnelMACAddr", None, &mut out);
         assert_eq!(flushed(&mut out), update(&expected));
-        vteps.on_host_config("node1", "IPv4VXLANTunnelAddr", None, &mut out);
+        vteps.on_host_config(&"node1".into(), "IPv4VXLANTunnelAddr", None, &mut out);
         assert_eq!(flushed(&mut out), [ToDataplane::VtepRemove("node1".into())]);
-        vteps.on_node("node1", None, &mut out);
+        vteps.on_node(&"node1".into(), None, &mut out);
         assert_eq!(flushed(&mut out), []);
         assert!(vteps.nodes.is_empty(), "nothing is kept of a node that is gone");
     }
@@ -211,8 +207,8 @@ mod tests {
     fn addresses_outside_the_bgp_part_make_no_device() {
         let node = NodeText { internal: "10.0.0.1", ..NodeText::default() }.node();
         let (mut vteps, mut out) = (Vteps::default(), Sequencer::default());
-        vteps.on_host_config("node1", "IPv4VXLANTunnelAddr", Some("10.65.0.1"), &mut out);
-        vteps.on_node("node1", Some(&node), &mut out);
+        vteps.on_host_config(&"node1".into(), "IPv4VXLANTunnelAddr", Some("10.65.0.1"), &mut out);
+        vteps.on_node(&"node1".into(), Some(&node), &mut out);
         assert_eq!(flushed(&mut out), []);
     }
 }

@@ -1,4 +1,4 @@
-//! Any rule comes out of its bytes as it went in, with names of sets in place of selectors, named ports and services.
+//! Any rule is unpacked as it was packed, with names of sets in place of selectors, named ports and services.
 
 use super::{Unpacked, pack, sets, unpack};
 use crate::population::PortProtocol;
@@ -97,12 +97,12 @@ fn rule() -> impl Strategy<Value = Rule> {
         })
 }
 
-/// The set's name in these tests: all that it is made of.
+/// The name of a set in these tests: its whole definition.
 fn name(set: &SetSpec) -> IpSetId {
     format!("{set:?}").as_str().into()
 }
 
-/// What the dataplane should get for one end, put together without bytes.
+/// What the dataplane should get for one end, built without packing.
 fn expected_end(end: &RuleEnd, protocol: PortProtocol, is_destination: bool) -> messages::RuleEnd {
     let positive = match (&end.selector, &end.not_selector) {
         (Some(yes), Some(no)) => Some(yes.and_not(no)),

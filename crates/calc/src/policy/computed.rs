@@ -1,24 +1,24 @@
-//! What an endpoint's message says besides what the feed says about it: the BGP peer for the workload, its part in a live
+//! The parts of an endpoint's message that are not in its entry: the BGP peer for the workload, its role in a live
 //! migration, and whether it is in Istio's ambient mesh.
 //!
-//! All of this is about the few workloads of this host and few resources, so it is computed again for whoever is asked about.
+//! All of this concerns few workloads and few resources, so it is simply computed again for each workload in question.
 
 use crate::matching::Labelled as _;
 use crate::population::{Inherited, Item, Population};
 use api::words::{KUBERNETES, LABEL_ORCHESTRATOR, NAMESPACE_LABEL_PREFIX};
-use messages::{LiveMigrationRole, WorkloadEndpointId};
+use messages::{LiveMigrationRole, NodeName, WorkloadEndpointId};
 use model::feed::{BgpPeer, LiveMigration, NamespacedName};
 use selector::{Labels, Selector};
 use std::collections::BTreeMap;
 
-/// The label by which a namespace or a pod joins a mesh, or stays out of it.
+/// The label with which a namespace or a pod joins a mesh, or stays out of it.
 const ISTIO_MODE: &str = "istio.io/dataplane-mode";
 
-/// The id of the set of all such workloads.
+/// The id of the set of all workloads in the mesh.
 pub(crate) const ISTIO_SET: &str = "all-istio-weps";
 
-/// The selector of that set: workloads of Kubernetes whose namespace is in the ambient mesh and that do not opt out, or that
-/// opt in themselves.
+/// The selector of that set: Kubernetes workloads whose namespace is in the ambient mesh and that do not opt out, or
+/// that opt in themselves.
 pub(crate) fn istio_selector() -> Selector {
     let of_namespace = format!("{NAMESPACE_LABEL_PREFIX}{ISTIO_MODE}");
     let text = format!(
@@ -28,7 +28,7 @@ pub(crate) fn istio_selector() -> Selector {
     Selector::parse(&text).unwrap_or_else(|_| Selector::nothing())
 }
 
-/// What was computed for one workload.
+/// The computed parts of one workload's message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Computed {
     pub(crate) bgp_peer: String,
@@ -39,34 +39,34 @@ pub(crate) struct Computed {
 
 #[derive(Debug)]
 struct Peer {
-    node: String,
+    node: NodeName,
     nodes: Option<Selector>,
     local_workloads: Option<Selector>,
 }
 
-/// A workload (without endpoint) or one endpoint of it.
+/// A workload (without endpoint), or one endpoint of it.
 #[derive(Debug, PartialEq)]
 struct Owner {
-    host: String,
+    host: NodeName,
     orchestrator: String,
     workload: String,
     endpoint: Option<String>,
 }
 
 impl Owner {
-    /// In Kubernetes a pod's name is unique, and the host is not looked at.
+    /// In Kubernetes a pod's name is unique, so the host is ignored.
     fn new(host: &str, orchestrator: &str, workload: &str, endpoint: Option<&str>) -> Self {
-        let host = if orchestrator == KUBERNETES { "" } else { host };
+        let host = if orchestrator == KUBERNETES { NodeName::default() } else { host.into() };
         Self {
-            host: host.to_owned(),
+            host,
             orchestrator: orchestrator.to_owned(),
             workload: workload.to_owned(),
             endpoint: endpoint.filter(|endpoint| !endpoint.is_empty()).map(str::to_owned),
         }
     }
 
-    fn is(&self, host: &str, id: &WorkloadEndpointId) -> bool {
-        (self.orchestrator == KUBERNETES || self.host == host)
+    fn is(&self, host: &NodeName, id: &WorkloadEndpointId) -> bool {
+        (self.orchestrator == KUBERNETES || self.host == *host)
             && self.orchestrator == *id.orchestrator
             && self.workload == *id.workload
             && self.endpoint.as_ref().is_none_or(|endpoint| **endpoint == *id.endpoint)
@@ -81,30 +81,30 @@ struct Migration {
     target_selector: Option<Selector>,
 }
 
-/// The resources that endpoints' messages depend on.
+/// The resources that these parts of messages depend on.
 #[derive(Debug, Default)]
 pub(crate) struct ComputedSources {
-    host: String,
+    host: NodeName,
     node_labels: BTreeMap<String, String>,
     peers: BTreeMap<String, Peer>,
     migrations: BTreeMap<NamespacedName, Migration>,
     istio: Option<Selector>,
-    /// Whether anything changed since the last look.
+    /// Whether anything changed since [`Self::take_changed`].
     changed: bool,
 }
 
 impl ComputedSources {
-    pub(crate) fn new(host: &str, istio_ambient: bool) -> Self {
+    pub(crate) fn new(host: NodeName, istio_ambient: bool) -> Self {
         let istio = istio_ambient.then(istio_selector);
-        Self { host: host.to_owned(), istio, ..Self::default() }
+        Self { host, istio, ..Self::default() }
     }
 
-    /// Whether anything changed since this was asked last.
+    /// Returns whether anything changed since the last call.
     pub(crate) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
 
-    /// This host's node has these labels; none when it is not there.
+    /// Sets the labels of this host's node; empty if there is no node.
     pub(crate) fn set_node_labels(&mut self, labels: BTreeMap<String, String>) {
         if labels != self.node_labels {
             self.node_labels = labels;
@@ -112,7 +112,7 @@ impl ComputedSources {
         }
     }
 
-    /// A BGPPeer is now this, or gone.
+    /// Adds, changes or removes a BGPPeer.
     pub(crate) fn set_peer(&mut self, name: &str, peer: Option<BgpPeer>) {
         self.changed = true;
         let Some(peer) = peer else {
@@ -120,10 +120,10 @@ impl ComputedSources {
             return;
         };
         let BgpPeer { object, nodes, local_workloads } = peer;
-        self.peers.insert(name.to_owned(), Peer { node: object.spec.node, nodes, local_workloads });
+        self.peers.insert(name.to_owned(), Peer { node: object.spec.node.into(), nodes, local_workloads });
     }
 
-    /// A LiveMigration is now this, or gone.
+    /// Adds, changes or removes a LiveMigration.
     pub(crate) fn set_migration(&mut self, key: NamespacedName, migration: Option<LiveMigration>) {
         self.changed = true;
         let Some(LiveMigration { object, target: target_selector }) = migration else {
@@ -147,7 +147,7 @@ impl ComputedSources {
         self.migrations.insert(key, migration);
     }
 
-    /// What a local workload's message says.
+    /// Computes the parts for a local workload.
     pub(crate) fn compute(&self, population: &Population, item: &Item, id: &WorkloadEndpointId) -> Computed {
         let labels = Named { population, labels: population.view(item) };
         let selects = |selector: &Option<Selector>| selector.as_ref().is_some_and(|it| it.evaluate(&labels));
@@ -170,8 +170,8 @@ impl ComputedSources {
         }
     }
 
-    /// A target that is found by selector comes before one that is named, and a target before a source. Of several
-    /// migrations that say the same, the one with the greatest uid is reported.
+    /// A target found by selector takes precedence over a named target, and a target over a source. If several
+    /// migrations agree, the one with the greatest uid is reported.
     fn migration(&self, id: &WorkloadEndpointId, labels: &Named<'_>) -> (LiveMigrationRole, String) {
         let is = |owner: &Option<Owner>| owner.as_ref().is_some_and(|owner| owner.is(&self.host, id));
         let greatest = |applies: &dyn Fn(&Migration) -> bool| {

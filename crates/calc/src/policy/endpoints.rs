@@ -1,4 +1,4 @@
-//! The messages about endpoints: what the feed said about them, with their policies in order.
+//! The messages about endpoints: their entries in the feed, with the policies that apply in order.
 
 use super::computed::Computed;
 use super::order::PolicyOrder;
@@ -18,7 +18,7 @@ pub(crate) enum LocalEndpoint {
 }
 
 impl LocalEndpoint {
-    pub(crate) fn profiles(&self) -> &[String] {
+    pub(crate) fn profiles(&self) -> &[ProfileName] {
         match self {
             Self::Workload(_, endpoint) => &endpoint.profile_ids,
             Self::Host(_, endpoint) => &endpoint.profile_ids,
@@ -26,7 +26,7 @@ impl LocalEndpoint {
     }
 }
 
-/// The tiers of an endpoint by the place in a packet's way where their policies are asked.
+/// The tiers of an endpoint, by the place on a packet's path where their policies apply.
 #[derive(Debug, Default)]
 pub(crate) struct Tiers {
     pub(crate) normal: Vec<TierInfo>,
@@ -36,7 +36,7 @@ pub(crate) struct Tiers {
 }
 
 impl Tiers {
-    /// The tiers for policies with these ranks, which are sorted.
+    /// Returns the tiers for policies with these ranks, which must be sorted.
     pub(crate) fn new(ranks: &[u32], order: &PolicyOrder, table: &PolicyTable) -> Self {
         let mut tiers = Self::default();
         let mut rest = ranks;
@@ -46,12 +46,9 @@ impl Tiers {
             if of_this.is_empty() {
                 continue;
             }
-            let info = |default_action| TierInfo {
-                name: tier.name.as_str().into(),
-                default_action,
-                ..TierInfo::default()
-            };
-            // Policies before connection tracking or NAT do not end the matter: ordinary policy comes after them.
+            let info =
+                |default_action| TierInfo { name: tier.name.clone(), default_action, ..TierInfo::default() };
+            // Policies before connection tracking or NAT are not final: ordinary policy comes after them.
             let (mut untracked, mut pre_dnat) = (info(RuleAction::Pass), info(RuleAction::Pass));
             let (mut forward, mut normal) = (info(tier.default_action), info(tier.default_action));
             for &rank in of_this {
@@ -93,7 +90,7 @@ fn add(tier: &mut TierInfo, id: &PolicyId, flags: Flags, egress_too: bool) {
     }
 }
 
-/// The message about a workload endpoint.
+/// Builds the message about a workload endpoint.
 pub(crate) fn workload(
     endpoint: &feed::WorkloadEndpoint,
     tiers: Tiers,
@@ -103,7 +100,7 @@ pub(crate) fn workload(
         state: endpoint.state.clone(),
         name: endpoint.name.as_str().into(),
         mac: endpoint.mac.clone(),
-        profile_ids: profiles(&endpoint.profile_ids),
+        profile_ids: endpoint.profile_ids.clone(),
         ipv4_nets: endpoint.ipv4_nets.clone(),
         ipv6_nets: endpoint.ipv6_nets.clone(),
         tiers: tiers.normal,
@@ -121,11 +118,11 @@ pub(crate) fn workload(
     })
 }
 
-/// The message about a host endpoint.
+/// Builds the message about a host endpoint.
 pub(crate) fn host(endpoint: &feed::HostEndpoint, tiers: Tiers) -> Box<HostEndpoint> {
     Box::new(HostEndpoint {
         name: endpoint.name.clone(),
-        profile_ids: profiles(&endpoint.profile_ids),
+        profile_ids: endpoint.profile_ids.clone(),
         tiers: tiers.normal,
         untracked_tiers: tiers.untracked,
         pre_dnat_tiers: tiers.pre_dnat,
@@ -134,10 +131,6 @@ pub(crate) fn host(endpoint: &feed::HostEndpoint, tiers: Tiers) -> Box<HostEndpo
         expected_ipv6_addrs: endpoint.expected_ipv6_addrs.clone(),
         qos_policies: marks(endpoint.qos_controls.as_deref()),
     })
-}
-
-fn profiles(names: &[String]) -> Vec<ProfileName> {
-    names.iter().map(|name| ProfileName::from(name.as_str())).collect()
 }
 
 fn nat(addresses: &[feed::Nat]) -> Vec<Nat> {
@@ -149,7 +142,8 @@ fn marks(controls: Option<&QoSControls>) -> Vec<QosPolicy> {
     dscp.map(|dscp| QosPolicy { destination: String::new(), dscp }).into_iter().collect()
 }
 
-/// The name of the virtual machine in the workload: from the label that newer KubeVirt sets, or the older one.
+/// The name of the workload's virtual machine: from the label that newer versions of KubeVirt set, or else the older
+/// one.
 fn machine_name(endpoint: &feed::WorkloadEndpoint) -> String {
     let label = |name| endpoint.labels.get(name).map(str::to_owned);
     label("vmi.kubevirt.io/id").or_else(|| label("vm.kubevirt.io/name")).unwrap_or_default()

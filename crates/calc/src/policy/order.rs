@@ -1,11 +1,11 @@
-//! The order in which policies are looked at: tiers by their order, and in each tier the active policies by theirs.
+//! The order in which policies are evaluated: tiers by their order, and in each tier the active policies by theirs.
 //!
-//! Tiers that exist come first, then by order (none is last), then by name. Policies go by order (none is last), then by
-//! name, namespace and kind.
+//! Existing tiers come first, then lower orders (none comes last), then names. Policies are sorted by order (none comes
+//! last), then by name, namespace and kind.
 
 use super::table::{PolicyRef, PolicyTable};
 use crate::symbols::Symbol;
-use messages::PolicyId;
+use messages::{PolicyId, TierName};
 use model::feed::{RuleAction, Tier};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ struct Placed {
 }
 
 impl Placed {
-    /// Name, namespace and kind with slashes between, compared as one text.
+    /// Name, namespace and kind, separated by slashes and compared as one text.
     fn text(&self) -> impl Iterator<Item = u8> {
         let id = &*self.id;
         id.name.bytes().chain(*b"/").chain(id.namespace.bytes()).chain(*b"/").chain(id.kind.as_str().bytes())
@@ -48,24 +48,24 @@ impl Eq for Placed {}
 
 #[derive(Debug, Default)]
 struct TierRow {
-    /// What the feed says; none when the tier is not there.
+    /// The tier in the feed; `None` if it does not exist.
     tier: Option<Tier>,
     policies: BTreeSet<Placed>,
 }
 
-/// A tier as endpoints see it.
+/// A tier that has active policies.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RankedTier {
-    pub(crate) name: String,
+    pub(crate) name: TierName,
     pub(crate) default_action: RuleAction,
-    /// The rank after the last of its policies.
+    /// The rank after that of its last policy.
     pub(crate) end: u32,
 }
 
 /// Tiers and active policies in order.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyOrder {
-    tiers: BTreeMap<String, TierRow>,
+    tiers: BTreeMap<TierName, TierRow>,
     /// The active policies by rank.
     ranked: Vec<PolicyRef>,
     ranked_tiers: Vec<RankedTier>,
@@ -73,17 +73,17 @@ pub(crate) struct PolicyOrder {
 }
 
 impl PolicyOrder {
-    /// How many tiers there are.
+    /// The number of tiers that exist.
     pub(crate) fn tier_count(&self) -> usize {
         self.tiers.values().filter(|row| row.tier.is_some()).count()
     }
 
-    /// A tier is now this, or gone. True if that concerns active policies.
-    pub(crate) fn set_tier(&mut self, name: &str, tier: Option<Tier>) -> bool {
+    /// Adds, changes or removes a tier. Returns whether that concerns active policies.
+    pub(crate) fn set_tier(&mut self, name: &TierName, tier: Option<Tier>) -> bool {
         if tier.is_none() && !self.tiers.contains_key(name) {
             return false;
         }
-        let row = self.tiers.entry(name.to_owned()).or_default();
+        let row = self.tiers.entry(name.clone()).or_default();
         if row.tier == tier {
             return false;
         }
@@ -96,18 +96,15 @@ impl PolicyOrder {
         concerns
     }
 
-    /// A policy is active.
-    pub(crate) fn insert(&mut self, tier: &str, order: f64, id: &PolicyId, policy: PolicyRef) {
-        let row = match self.tiers.get_mut(tier) {
-            Some(row) => row,
-            None => self.tiers.entry(tier.to_owned()).or_default(),
-        };
+    /// Adds an active policy.
+    pub(crate) fn insert(&mut self, tier: &TierName, order: f64, id: &PolicyId, policy: PolicyRef) {
+        let row = self.tiers.entry(tier.clone()).or_default();
         row.policies.insert(Placed { order, id: id.clone(), policy });
         self.stale = true;
     }
 
-    /// A policy is not active any more, or not with this order in this tier.
-    pub(crate) fn remove(&mut self, tier: &str, order: f64, id: &PolicyId, policy: PolicyRef) {
+    /// Removes a policy that is no longer active, or no longer has this order in this tier.
+    pub(crate) fn remove(&mut self, tier: &TierName, order: f64, id: &PolicyId, policy: PolicyRef) {
         let Some(row) = self.tiers.get_mut(tier) else { return };
         row.policies.remove(&Placed { order, id: id.clone(), policy });
         if row.policies.is_empty() && row.tier.is_none() {
@@ -116,12 +113,12 @@ impl PolicyOrder {
         self.stale = true;
     }
 
-    /// Counts the policies through, if anything changed.
+    /// Numbers the policies again, if anything changed.
     pub(crate) fn rank(&mut self, table: &mut PolicyTable) {
         if !std::mem::take(&mut self.stale) {
             return;
         }
-        let mut tiers: Vec<(&String, &TierRow)> =
+        let mut tiers: Vec<(&TierName, &TierRow)> =
             self.tiers.iter().filter(|(_, row)| !row.policies.is_empty()).collect();
         tiers.sort_by(|a, b| compare_tiers(*a, *b));
         self.ranked.clear();
@@ -135,7 +132,7 @@ impl PolicyOrder {
             }
             self.ranked_tiers.push(RankedTier {
                 name: name.clone(),
-                // A tier that is not there says nothing, and then what no rule matches is denied.
+                // A tier that does not exist has no action; then whatever no rule matches is denied.
                 default_action: row.tier.as_ref().map_or(RuleAction::Deny, |tier| tier.default_action),
                 end: u32::try_from(self.ranked.len()).expect("fewer than four billion policies"),
             });
@@ -147,13 +144,13 @@ impl PolicyOrder {
         &self.ranked_tiers
     }
 
-    /// The policy of a rank.
+    /// The policy with this rank.
     pub(crate) fn policy(&self, rank: u32) -> Option<PolicyRef> {
         self.ranked.get(rank as usize).copied()
     }
 }
 
-fn compare_tiers((name_a, a): (&String, &TierRow), (name_b, b): (&String, &TierRow)) -> Ordering {
+fn compare_tiers((name_a, a): (&TierName, &TierRow), (name_b, b): (&TierName, &TierRow)) -> Ordering {
     let order = |row: &TierRow| row.tier.as_ref().and_then(|tier| tier.order).map(|order| order + 0.0);
     let by_order = match (order(a), order(b)) {
         (Some(a), Some(b)) => a.total_cmp(&b),
@@ -163,8 +160,8 @@ fn compare_tiers((name_a, a): (&String, &TierRow), (name_b, b): (&String, &TierR
 }
 
 /// The name of a tier in the table of policies.
-pub(crate) fn tier_name(table: &PolicyTable, tier: Symbol) -> String {
-    table.tiers.text(tier).to_owned()
+pub(crate) fn tier_name(table: &PolicyTable, tier: Symbol) -> TierName {
+    table.tiers.get(tier).cloned().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -192,7 +189,7 @@ mod tests {
         row.active = Some(Box::new(ActivePolicy { id: id.clone(), sets: Box::new([]), rank: 0 }));
         let place = row.order;
         let policy = table.insert(row);
-        order.insert(tier, place, &id, policy);
+        order.insert(&tier.into(), place, &id, policy);
     }
 
     fn ranked(order: &PolicyOrder, table: &PolicyTable) -> String {
@@ -212,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn tiers_and_policies_stand_in_order() {
+    fn tiers_and_policies_are_ordered() {
         let (mut order, mut table) = (PolicyOrder::default(), PolicyTable::default());
         insert(&mut order, &mut table, "b", None, "last");
         insert(&mut order, &mut table, "b", Some(1.0), "n2");
@@ -221,15 +218,17 @@ mod tests {
         insert(&mut order, &mut table, "a", Some(0.0), "x");
         order.rank(&mut table);
         assert_eq!(ranked(&order, &table), "a(deny): x, b(deny): first n1 n2 last", "neither tier is there");
-        assert!(order.set_tier("b", Some(Tier { order: None, default_action: RuleAction::Pass })));
+        assert!(order.set_tier(&"b".into(), Some(Tier { order: None, default_action: RuleAction::Pass })));
         order.rank(&mut table);
         assert_eq!(ranked(&order, &table), "b(next-tier): first n1 n2 last, a(deny): x");
-        assert!(order.set_tier("a", Some(Tier { order: Some(9.0), default_action: RuleAction::Deny })));
-        assert!(!order.set_tier("c", Some(Tier::default())), "no policies there");
+        assert!(
+            order.set_tier(&"a".into(), Some(Tier { order: Some(9.0), default_action: RuleAction::Deny }))
+        );
+        assert!(!order.set_tier(&"c".into(), Some(Tier::default())), "no policies there");
         order.rank(&mut table);
         assert_eq!(ranked(&order, &table), "a(deny): x, b(next-tier): first n1 n2 last");
         assert_eq!(order.tier_count(), 3);
-        assert!(!order.set_tier("c", None) && order.set_tier("a", None));
+        assert!(!order.set_tier(&"c".into(), None) && order.set_tier(&"a".into(), None));
         assert_eq!(order.tier_count(), 1);
     }
 }

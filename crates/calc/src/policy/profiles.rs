@@ -1,7 +1,7 @@
 //! Profiles: their rules, and which of them local endpoints have.
 //!
-//! An endpoint may name a profile that is not there. It then gets rules that deny everything, in both directions: what the
-//! profile would have restricted stays restricted.
+//! An endpoint may name a profile that does not exist. It then gets rules that deny everything in both directions, so
+//! that whatever the profile would have restricted stays restricted.
 
 use crate::packed::{pack, sets, unpack};
 use crate::population::{ParentId, Population};
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 row_id! {
-    /// The number of rules that profiles share.
+    /// The row of rules that profiles share.
     RulesId
 }
 
@@ -28,7 +28,7 @@ struct SharedRules {
 #[derive(Debug, Default)]
 struct UsedProfile {
     endpoints: usize,
-    /// The sets that its rules name, once it was sent.
+    /// The sets that its rules name, once the profile was sent.
     sets: Option<Box<[SetIndex]>>,
 }
 
@@ -52,10 +52,10 @@ impl Profiles {
         self.used.len()
     }
 
-    /// A profile has these rules, or is gone.
+    /// Adds, changes or removes the rules of a profile.
     pub(crate) fn set_rules(
         &mut self,
-        name: &str,
+        name: &ProfileName,
         rules: Option<&ProfileRules>,
         population: &mut Population,
     ) {
@@ -83,7 +83,7 @@ impl Profiles {
                 old.is_some()
             }),
         };
-        if changed && let Some((name, _)) = self.used.get_key_value(name) {
+        if changed && self.used.contains_key(name) {
             self.stale.insert(name.clone());
         }
     }
@@ -111,32 +111,31 @@ impl Profiles {
         }
     }
 
-    /// A local endpoint has these profiles.
-    pub(crate) fn used_by_endpoint(&mut self, names: &[String]) {
+    /// Counts a local endpoint that has these profiles.
+    pub(crate) fn used_by_endpoint(&mut self, names: &[ProfileName]) {
         for name in names {
-            if let Some(used) = self.used.get_mut(name.as_str()) {
+            if let Some(used) = self.used.get_mut(name) {
                 used.endpoints += 1;
             } else {
-                let name = ProfileName::from(name.as_str());
                 self.stale.insert(name.clone());
-                self.used.insert(name, UsedProfile { endpoints: 1, sets: None });
+                self.used.insert(name.clone(), UsedProfile { endpoints: 1, sets: None });
             }
         }
     }
 
-    /// A local endpoint does not have these profiles any more.
-    pub(crate) fn unused_by_endpoint(&mut self, names: &[String]) {
+    /// Reverts [`Self::used_by_endpoint`].
+    pub(crate) fn unused_by_endpoint(&mut self, names: &[ProfileName]) {
         for name in names {
-            if let Some(used) = self.used.get_mut(name.as_str()) {
+            if let Some(used) = self.used.get_mut(name) {
                 used.endpoints -= 1;
                 if used.endpoints == 0 {
-                    self.stale.insert(ProfileName::from(name.as_str()));
+                    self.stale.insert(name.clone());
                 }
             }
         }
     }
 
-    /// Sends the profiles that are new or changed, and removes those that no endpoint has any more.
+    /// Sends profiles that are new or changed, and removes those that no endpoint has any more.
     pub(crate) fn resolve(
         &mut self,
         population: &Population,
@@ -161,17 +160,17 @@ impl Profiles {
         }
     }
 
-    /// The message about a profile, and the sets that it names.
+    /// Builds the message about a profile, and returns the sets that it names.
     fn message(
         &self,
-        name: &str,
+        name: &ProfileName,
         population: &Population,
         registry: &mut SetRegistry,
     ) -> (Profile, Box<[SetIndex]>) {
         let shared = population.find_parent(name).and_then(|parent| self.by_profile.get(&parent));
         let Some(SharedRules { packed, .. }) = shared.and_then(|id| self.rules.get(*id)) else {
             tracing::warn!(
-                profile = name,
+                profile = name.as_str(),
                 "local endpoints name a profile that does not exist; their traffic is denied"
             );
             let deny = || vec![Rule { action: RuleAction::Deny, ..Rule::default() }];
@@ -183,8 +182,8 @@ impl Profiles {
     }
 }
 
-/// A profile with these rules, which get their ids.
-fn identified(name: &str, inbound_rules: Vec<Rule>, outbound_rules: Vec<Rule>) -> Profile {
+/// Builds a profile of these rules, and gives them ids.
+fn identified(name: &ProfileName, inbound_rules: Vec<Rule>, outbound_rules: Vec<Rule>) -> Profile {
     let mut profile = Profile { inbound_rules, outbound_rules };
     fill_in_rule_ids(&mut profile.inbound_rules, &format!("prof-in-{name}"));
     fill_in_rule_ids(&mut profile.outbound_rules, &format!("prof-out-{name}"));

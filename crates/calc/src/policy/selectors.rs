@@ -1,8 +1,8 @@
-//! The selectors of policies against the endpoints of this host.
+//! Matches the selectors of policies with the endpoints of this host.
 //!
-//! Thousands of policies have the same selector (`all()`, or that of a namespace), so selectors are matched, not policies:
-//! each different text is one row with the policies that have it. A row whose labels no local endpoint has is never even
-//! compiled.
+//! Thousands of policies have the same selector (`all()`, or that of a namespace), so selectors are matched, not
+//! policies: each different text is one row with the policies that have it. A row whose labels no local endpoint has is
+//! never even compiled.
 
 use super::table::PolicyRef;
 use crate::id_list::IdList;
@@ -15,7 +15,8 @@ use selector::Selector;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 
-/// Up to so many new selectors are tried with every endpoint; for more, every endpoint looks for all of its selectors.
+/// Up to this many new selectors are tried with every endpoint; if there are more, every endpoint looks up all its
+/// selectors.
 const FEW: usize = 16;
 
 row_id! {
@@ -27,23 +28,23 @@ row_id! {
 struct SelectorRow {
     text: Box<str>,
     policies: IdList<PolicyRef>,
-    /// The local endpoints that it selects.
+    /// The local endpoints that it matches.
     matched: IdList<ItemId>,
     code: Option<Box<Code>>,
 }
 
-/// What matching again has changed.
+/// The result of matching again.
 #[derive(Debug, Default)]
 pub(crate) struct Rematched {
-    /// Endpoints that are selected by other selectors than before.
+    /// Endpoints that other selectors match than before.
     pub(crate) endpoints: BTreeSet<ItemId>,
-    /// Selectors that select somebody now and did not, or the other way round.
+    /// Selectors that now match some endpoint and did not before, or the other way round.
     pub(crate) selectors: BTreeSet<SelectorRef>,
     /// Endpoints whose labels or profiles changed, whether or not that makes a difference here.
     pub(crate) relabelled: BTreeSet<ItemId>,
 }
 
-/// The different selectors of policies, and whom of the local endpoints they select.
+/// The different selectors of policies, and the local endpoints that they match.
 #[derive(Debug)]
 pub(crate) struct LocalSelectors {
     rows: Slab<SelectorRow, SelectorRef>,
@@ -51,7 +52,7 @@ pub(crate) struct LocalSelectors {
     text_hasher: DefaultHashBuilder,
     hasher: ValueHasher,
     index: SelectorIndex<SelectorRef>,
-    /// The local endpoints with the selectors that select them.
+    /// The local endpoints, with the selectors that match them.
     locals: BTreeMap<ItemId, IdList<SelectorRef>>,
     new: BTreeSet<SelectorRef>,
     stale: BTreeSet<ItemId>,
@@ -86,17 +87,17 @@ impl LocalSelectors {
         self.rows.get(selector).map_or(&[], |row| row.policies.as_slice())
     }
 
-    /// The local endpoints that a selector selects, as of the last matching.
+    /// The local endpoints that a selector matched at the last matching.
     pub(crate) fn matched(&self, selector: SelectorRef) -> &[ItemId] {
         self.rows.get(selector).map_or(&[], |row| row.matched.as_slice())
     }
 
-    /// The selectors that select an endpoint, as of the last matching.
+    /// The selectors that matched an endpoint at the last matching.
     pub(crate) fn of_endpoint(&self, item: ItemId) -> &[SelectorRef] {
         self.locals.get(&item).map_or(&[], IdList::as_slice)
     }
 
-    /// The row of a selector; made, if there is none, and then a policy must join it.
+    /// Returns the row of a selector, which is added if there is none; then a policy must join it.
     pub(crate) fn get_or_add(&mut self, selector: &Selector, names: &mut Symbols) -> SelectorRef {
         let text = selector.canonical();
         let hash = self.text_hasher.hash_one(text);
@@ -125,7 +126,7 @@ impl LocalSelectors {
         id
     }
 
-    /// Where a selector stands: always the same place for the same text. The caller gives back the references to all
+    /// Returns the place of a selector: always the same for the same text. The caller releases the references to all
     /// names that it mentions.
     fn place(&self, selector: &Selector, names: &mut Symbols) -> Place {
         for name in selector.nodes().filter_map(selector::Node::label) {
@@ -143,14 +144,14 @@ impl LocalSelectors {
         }
     }
 
-    /// A policy has this selector.
+    /// Adds a policy to its selector.
     pub(crate) fn join(&mut self, selector: SelectorRef, policy: PolicyRef) {
         if let Some(row) = self.rows.get_mut(selector) {
             row.policies.insert(policy);
         }
     }
 
-    /// A policy does not have this selector any more. The last one takes the selector along.
+    /// Removes a policy from its selector, and the selector with its last policy.
     pub(crate) fn leave(&mut self, selector: SelectorRef, policy: PolicyRef, names: &mut Symbols) {
         let Some(row) = self.rows.get_mut(selector) else { return };
         row.policies.remove(policy);
@@ -181,13 +182,13 @@ impl LocalSelectors {
         self.changes.selectors.remove(&selector);
     }
 
-    /// A local endpoint is new, or has other labels or profiles than before.
+    /// Notes that a local endpoint is new, or that its labels or profiles changed.
     pub(crate) fn endpoint_changed(&mut self, item: ItemId) {
         self.locals.entry(item).or_default();
         self.stale.insert(item);
     }
 
-    /// A profile has other labels than before.
+    /// Notes that the labels of a profile with these members changed.
     pub(crate) fn parent_changed(&mut self, members: &[ItemId]) {
         if members.len() < self.locals.len() {
             self.stale.extend(members.iter().filter(|item| self.locals.contains_key(*item)));
@@ -196,7 +197,7 @@ impl LocalSelectors {
         }
     }
 
-    /// A local endpoint is gone.
+    /// Removes a local endpoint.
     pub(crate) fn endpoint_removed(&mut self, item: ItemId) {
         self.stale.remove(&item);
         self.changes.endpoints.remove(&item);
@@ -210,7 +211,7 @@ impl LocalSelectors {
         }
     }
 
-    /// Matches again whatever changed, and shows what became of it.
+    /// Matches again whatever changed, and returns the differences.
     pub(crate) fn rematch(&mut self, population: &mut Population) -> Rematched {
         self.changes.relabelled = self.stale.clone();
         let new = std::mem::take(&mut self.new);

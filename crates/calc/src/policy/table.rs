@@ -1,4 +1,4 @@
-//! All policies of the cluster, as small as they go: most of them concern other hosts.
+//! All policies of the cluster, as small as possible: most of them concern other hosts.
 
 use super::selectors::SelectorRef;
 use crate::bytes::{Reader, put_bytes};
@@ -10,7 +10,7 @@ use crate::symbols::{Symbol, Symbols};
 use api::words::DEFAULT_TIER;
 use api::{Kind, PolicyPerformanceHint};
 use hashbrown::{DefaultHashBuilder, HashTable};
-use messages::{IpSetId, PolicyId};
+use messages::{IpSetId, PolicyId, TierName};
 use model::feed::{self, PolicyType};
 use model::v1::PolicyKey;
 use std::hash::BuildHasher;
@@ -20,7 +20,7 @@ row_id! {
     PolicyRef
 }
 
-/// Properties of a policy that are yes or no.
+/// The Boolean properties of a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags(u8);
 
@@ -30,11 +30,11 @@ impl Flags {
     pub(crate) const APPLY_ON_FORWARD: Self = Self(1 << 2);
     pub(crate) const INGRESS: Self = Self(1 << 3);
     pub(crate) const EGRESS: Self = Self(1 << 4);
-    /// Wanted on every host.
+    /// Needed on every host.
     pub(crate) const EVERYWHERE: Self = Self(1 << 5);
-    /// The first of the packed texts is the namespace, because it is not that of the key.
+    /// The first of the packed texts is the namespace, because it differs from that of the key.
     const OTHER_NAMESPACE: Self = Self(1 << 6);
-    /// What matters to the order of policies on an endpoint.
+    /// The flags that affect the order of policies on an endpoint.
     const ORDERING: u8 = 0b1_1111;
 
     pub(crate) fn has(self, flag: Self) -> bool {
@@ -52,7 +52,7 @@ impl Flags {
         flags.set(Self::DO_NOT_TRACK, policy.do_not_track);
         flags.set(Self::PRE_DNAT, policy.pre_dnat);
         flags.set(Self::APPLY_ON_FORWARD, policy.apply_on_forward);
-        // A policy that says nothing about directions is for both.
+        // A policy without directions applies to both.
         let both = policy.types.is_empty();
         flags.set(Self::INGRESS, both || policy.types.contains(&PolicyType::Ingress));
         flags.set(Self::EGRESS, both || policy.types.contains(&PolicyType::Egress));
@@ -67,13 +67,13 @@ impl Flags {
     }
 }
 
-/// A policy that applies to a local endpoint, or is wanted everywhere.
+/// A policy that applies to a local endpoint, or is needed on every host.
 #[derive(Debug)]
 pub(crate) struct ActivePolicy {
     pub(crate) id: PolicyId,
     /// The sets that its rules name, in the order of [`PolicyRow::sets`].
     pub(crate) sets: Box<[SetIndex]>,
-    /// Its place among all active policies, counted over all tiers. Kept by the order.
+    /// Its place among the active policies of all tiers, maintained by the order.
     pub(crate) rank: u32,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct ActivePolicy {
 #[derive(Debug)]
 pub(crate) struct PolicyRow {
     key: Box<[u8]>,
-    /// The rest: hints and rules.
+    /// Everything else: hints and rules.
     packed: Box<[u8]>,
     pub(crate) order: f64,
     pub(crate) active: Option<Box<ActivePolicy>>,
@@ -92,7 +92,7 @@ pub(crate) struct PolicyRow {
 }
 
 impl PolicyRow {
-    /// The key, as it was.
+    /// Returns the key.
     pub(crate) fn key(&self) -> PolicyKey {
         let mut reader = Reader(&self.key);
         let kind = reader.byte().and_then(|kind| Kind::ALL.get(usize::from(kind)).copied());
@@ -101,14 +101,14 @@ impl PolicyRow {
         PolicyKey { kind: kind.unwrap_or(Kind::GlobalNetworkPolicy), namespace, name: text(reader.0) }
     }
 
-    /// Whether both stand at the same place in the order of policies.
+    /// Whether both have the same place in the order of policies.
     pub(crate) fn same_order(&self, other: &Self) -> bool {
         self.order.total_cmp(&other.order).is_eq()
             && self.tier == other.tier
             && self.flags.0 & Flags::ORDERING == other.flags.0 & Flags::ORDERING
     }
 
-    /// Whether both have the same rules. Their selectors must be the same for this to be asked.
+    /// Whether both have the same rules. Only meaningful if their selectors are equal.
     pub(crate) fn same_content(&self, other: &Self) -> bool {
         self.packed == other.packed && self.flags == other.flags && self.tier == other.tier
     }
@@ -118,7 +118,7 @@ impl PolicyRow {
         sets(&[selector, &key.namespace, &key.name], &self.packed)
     }
 
-    /// The namespace, the hints, and the rules; sets get these names, in the order of [`Self::sets`].
+    /// Returns the namespace, the hints and the rules. `names` are those of the sets, in the order of [`Self::sets`].
     pub(crate) fn unpack(&self, key: &PolicyKey, selector: &str, names: &[IpSetId]) -> (String, Unpacked) {
         let known = [selector, &key.namespace, &key.name];
         let mut unpacked = unpack(&known, &self.packed, names);
@@ -137,7 +137,7 @@ pub(crate) struct PolicyTable {
     rows: Slab<PolicyRow, PolicyRef>,
     by_key: HashTable<PolicyRef>,
     /// The names of tiers.
-    pub(crate) tiers: Symbols,
+    pub(crate) tiers: Symbols<TierName>,
     hasher: DefaultHashBuilder,
 }
 
@@ -154,7 +154,7 @@ impl PolicyTable {
         self.rows.len()
     }
 
-    /// Makes the row of a policy; the tier's name gets a reference.
+    /// Builds the row of a policy, which holds a reference to the tier's name.
     pub(crate) fn row(&mut self, key: &PolicyKey, policy: &feed::Policy, selector: SelectorRef) -> PolicyRow {
         let mut flags = Flags::of(policy);
         let mut texts: Vec<&str> = Vec::new();
@@ -168,7 +168,7 @@ impl PolicyTable {
         PolicyRow {
             key: pack_key(key),
             packed: pack(&known, &texts, &policy.inbound_rules, &policy.outbound_rules),
-            // Minus zero is zero.
+            // Adding zero makes zero of minus zero.
             order: policy.order.unwrap_or(f64::INFINITY) + 0.0,
             active: None,
             selector,
@@ -193,7 +193,7 @@ impl PolicyTable {
         policy
     }
 
-    /// Takes a policy out. The caller gives the tier's name back.
+    /// Removes a policy. The caller releases the tier's name.
     pub(crate) fn remove(&mut self, policy: PolicyRef) -> Option<PolicyRow> {
         let hash = self.hasher.hash_one(&*self.rows.get(policy)?.key);
         if let Ok(entry) = self.by_key.find_entry(hash, |other| *other == policy) {

@@ -1,22 +1,22 @@
-//! What an endpoint or network set brings into sets: addresses or networks, and named ports, as few bytes.
+//! What an endpoint or network set contributes to sets (addresses or networks, and named ports) in few bytes.
 
 use crate::bytes::{Reader, put_bytes, put_net, put_number};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use model::feed::{EndpointPort, HostEndpoint, NetworkSet, Protocol, WorkloadEndpoint};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Which protocol a rule with a named port asks for.
+/// The protocol that a rule with a named port requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum PortProtocol {
     Tcp,
     Udp,
     Sctp,
-    /// The rule says nothing.
+    /// The rule has no protocol.
     Any,
 }
 
 impl PortProtocol {
-    /// What a rule with this protocol asks for: everything that is not UDP or SCTP counts as TCP.
+    /// Returns what a rule with this protocol requires: everything other than UDP or SCTP counts as TCP.
     pub(crate) fn of(protocol: Protocol) -> Self {
         match class(protocol) {
             Class::Named(named) | Class::Number(named) => named,
@@ -24,7 +24,7 @@ impl PortProtocol {
         }
     }
 
-    /// The word in the ids of sets.
+    /// The name in the ids of sets.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -61,7 +61,7 @@ enum Class {
     Other,
     /// Another number.
     OtherNumber,
-    /// The number 0: the endpoint does not say.
+    /// The number 0: the endpoint names no protocol.
     Unset,
 }
 
@@ -79,10 +79,10 @@ fn class(protocol: Protocol) -> Class {
     }
 }
 
-/// Which questions a port with this protocol answers, as bits, and the protocol under which it goes into sets.
+/// Returns the requirements that a port with this protocol meets, as bits, and its protocol in sets.
 ///
-/// A port whose protocol is a number does not answer a rule without protocol, and one with a name that has no ports
-/// does: that is Calico's reading.
+/// As in Calico, a port whose protocol is a number does not match a rule without protocol, but one with the name of a
+/// protocol that has no ports does.
 fn answers(protocol: Protocol) -> (u8, u8) {
     let any = PortProtocol::Any.bit();
     match class(protocol) {
@@ -93,7 +93,7 @@ fn answers(protocol: Protocol) -> (u8, u8) {
     }
 }
 
-/// What somebody brings into sets.
+/// What an item contributes to sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Contribution<'a>(pub(crate) &'a [u8]);
 
@@ -104,7 +104,7 @@ impl Contribution<'_> {
         (count as usize, reader)
     }
 
-    /// Calls `visit` with each network; addresses are networks of one.
+    /// Calls `visit` with each network; an address is a network of one.
     pub(crate) fn for_each_net(&self, mut visit: impl FnMut(IpNet)) {
         let (count, mut reader) = self.split();
         for _ in 0..count {
@@ -113,7 +113,7 @@ impl Contribution<'_> {
         }
     }
 
-    /// Calls `visit` with each address and port that has this name and answers this protocol.
+    /// Calls `visit` with each address and port that has this name and matches this protocol.
     pub(crate) fn for_each_port(
         &self,
         name: &str,
@@ -142,19 +142,20 @@ fn next_port<'a>(reader: &mut Reader<'a>) -> Option<(&'a [u8], u8, u8, u16)> {
     Some((name, bits, protocol, port))
 }
 
-/// The contribution of a workload: its addresses, whatever the length of their prefixes, and its ports.
+/// Packs the contribution of a workload: its addresses, whatever the length of their prefixes, and its ports.
 pub(crate) fn pack_workload(endpoint: &WorkloadEndpoint, out: &mut Vec<u8>) {
     let nets = endpoint.ipv4_nets.iter().chain(&endpoint.ipv6_nets);
     pack(nets.map(|net| IpNet::from(net.addr())), &endpoint.ports, out);
 }
 
-/// The contribution of a host endpoint: the addresses that it is expected to have, and its ports.
+/// Packs the contribution of a host endpoint: its expected addresses, and its ports.
 pub(crate) fn pack_host(endpoint: &HostEndpoint, out: &mut Vec<u8>) {
     let addresses = endpoint.expected_ipv4_addrs.iter().chain(&endpoint.expected_ipv6_addrs);
     pack(addresses.map(|address| IpNet::from(*address)), &endpoint.ports, out);
 }
 
-/// The contribution of a network set. A network of everything is two halves: the kernel's sets cannot hold it whole.
+/// Packs the contribution of a network set. The network of all addresses becomes two halves, because the kernel's sets
+/// cannot contain it.
 pub(crate) fn pack_network_set(set: &NetworkSet, out: &mut Vec<u8>) {
     let halves = |net: &IpNet| match net {
         IpNet::V4(net) if net.prefix_len() == 0 => [

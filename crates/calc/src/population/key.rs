@@ -1,15 +1,16 @@
 //! Keys of endpoints and network sets as short runs of bytes: words that repeat (hosts, orchestrators, interfaces) are
-//! symbols, the rest is as it is.
+//! symbols, everything else is text.
 
 use crate::bytes::put_number;
 use crate::symbols::{Symbol, Symbols};
+use messages::NodeName;
 use model::v1::{HostEndpointKey, WorkloadEndpointKey};
 
-/// The key of somebody who can be in a set.
+/// The key of an item that can be in a set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ItemKey<'a> {
-    Workload { host: &'a str, orchestrator: &'a str, workload: &'a str, endpoint: &'a str },
-    Host { host: &'a str, endpoint: &'a str },
+    Workload { host: &'a NodeName, orchestrator: &'a str, workload: &'a str, endpoint: &'a str },
+    Host { host: &'a NodeName, endpoint: &'a str },
     NetworkSet { name: &'a str },
 }
 
@@ -28,7 +29,7 @@ impl<'a> From<&'a HostEndpointKey> for ItemKey<'a> {
 
 impl<'a> ItemKey<'a> {
     /// The host that it is on, for endpoints.
-    pub(crate) fn host(&self) -> Option<&'a str> {
+    pub(crate) fn host(&self) -> Option<&'a NodeName> {
         match *self {
             Self::Workload { host, .. } | Self::Host { host, .. } => Some(host),
             Self::NetworkSet { .. } => None,
@@ -56,7 +57,7 @@ impl<'a> ItemKey<'a> {
         out.extend_from_slice(rest.as_bytes());
     }
 
-    /// Packs the key and takes references to its words.
+    /// Packs the key and acquires references to its words.
     pub(crate) fn acquire(&self, words: &mut Symbols, out: &mut Vec<u8>) {
         let (texts, count) = self.words();
         let mut symbols = [Symbol(0); 3];
@@ -66,7 +67,7 @@ impl<'a> ItemKey<'a> {
         self.finish(symbols.get(..count).unwrap_or_default(), out);
     }
 
-    /// Packs the key if all its words are known; otherwise nobody has it.
+    /// Packs the key if all its words are known; otherwise no item has it.
     pub(crate) fn pack_known(&self, words: &Symbols, out: &mut Vec<u8>) -> Option<()> {
         let (texts, count) = self.words();
         let mut symbols = [Symbol(0); 3];
@@ -77,7 +78,7 @@ impl<'a> ItemKey<'a> {
         Some(())
     }
 
-    /// Gives the references back.
+    /// Releases the references.
     pub(crate) fn release(&self, words: &mut Symbols) {
         let (texts, count) = self.words();
         for text in texts.into_iter().take(count) {

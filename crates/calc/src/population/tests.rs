@@ -1,15 +1,21 @@
-//! Everybody under their keys, and the profiles that come and go with them.
+//! Items under their keys, and the profiles that are added and removed with them.
 
 use super::{ItemId, ItemKey, Population, Put};
 use crate::matching::Labelled as _;
+use model::v1::WorkloadEndpointKey;
 use std::collections::BTreeMap;
 
 fn map(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
     labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-fn workload(name: &str) -> ItemKey<'_> {
-    ItemKey::Workload { host: "h", orchestrator: "k8s", workload: name, endpoint: "eth0" }
+fn workload(name: &str) -> WorkloadEndpointKey {
+    WorkloadEndpointKey {
+        host: "h".into(),
+        orchestrator: "k8s".into(),
+        workload: name.into(),
+        endpoint: "eth0".into(),
+    }
 }
 
 fn value(population: &Population, id: ItemId, name: &str) -> Option<String> {
@@ -21,25 +27,34 @@ fn value(population: &Population, id: ItemId, name: &str) -> Option<String> {
 #[test]
 fn items_inherit_and_leave_nothing_behind() {
     let mut population = Population::default();
-    let profiles = ["p1".to_owned(), "p2".to_owned()];
-    let Put::New(a) =
-        population.put(&workload("a"), &map(&[("own", "1"), ("both", "mine")]).into(), &profiles, b"x")
-    else {
+    let profiles = ["p1".into(), "p2".into()];
+    let Put::New(a) = population.put(
+        &ItemKey::from(&workload("a")),
+        &map(&[("own", "1"), ("both", "mine")]).into(),
+        &profiles,
+        b"x",
+    ) else {
         panic!("it is new")
     };
-    let same =
-        population.put(&workload("a"), &map(&[("own", "1"), ("both", "mine")]).into(), &profiles, b"x");
+    let same = population.put(
+        &ItemKey::from(&workload("a")),
+        &map(&[("own", "1"), ("both", "mine")]).into(),
+        &profiles,
+        b"x",
+    );
     assert!(matches!(same, Put::Same(id) if id == a));
 
     for (profile, labels) in [("p1", map(&[("both", "p1")])), ("p2", map(&[("both", "p2"), ("far", "2")]))] {
-        let id = population.get_or_add_parent(profile);
+        let id = population.get_or_add_parent(&profile.into());
         assert!(population.set_parent_labels(id, &labels).is_some());
         assert!(population.set_parent_labels(id, &labels).is_none(), "nothing changed");
     }
     let got = ["own", "both", "far", "none"].map(|name| value(&population, a, name));
     assert_eq!(got, [Some("1".into()), Some("mine".into()), Some("2".into()), None]);
 
-    let Put::Changed(_, before) = population.put(&workload("a"), &map(&[]).into(), &profiles, b"y") else {
+    let Put::Changed(_, before) =
+        population.put(&ItemKey::from(&workload("a")), &map(&[]).into(), &profiles, b"y")
+    else {
         panic!("labels and contribution are others")
     };
     assert_eq!(
@@ -53,8 +68,8 @@ fn items_inherit_and_leave_nothing_behind() {
         population.put(&ItemKey::NetworkSet { name: "a" }, &map(&[]).into(), &[], b""),
         Put::New(_)
     ));
-    assert!(population.remove(&workload("b")).is_none());
-    let (_, item) = population.remove(&workload("a")).unwrap();
+    assert!(population.remove(&ItemKey::from(&workload("b"))).is_none());
+    let (_, item) = population.remove(&ItemKey::from(&workload("a"))).unwrap();
     population.forget(item.labels);
     assert_eq!(population.item_count(), 1, "the set of the same name stays");
     population.remove(&ItemKey::NetworkSet { name: "a" }).unwrap();
@@ -72,18 +87,18 @@ fn items_inherit_and_leave_nothing_behind() {
 #[test]
 fn a_pinned_profile_stays_and_keeps_its_members_apart() {
     let mut population = Population::default();
-    let pinned = population.get_or_add_parent("p");
+    let pinned = population.get_or_add_parent(&"p".into());
     population.pin_parent(pinned);
-    let twice = ["p".to_owned(), "p".to_owned()];
-    let Put::New(a) = population.put(&workload("a"), &map(&[]).into(), &twice, b"") else {
+    let twice = ["p".into(), "p".into()];
+    let Put::New(a) = population.put(&ItemKey::from(&workload("a")), &map(&[]).into(), &twice, b"") else {
         panic!("it is new")
     };
     assert_eq!(population.parent(pinned).unwrap().items.as_slice(), [a]);
-    let put = population.put(&workload("a"), &map(&[]).into(), &["q".to_owned()], b"");
+    let put = population.put(&ItemKey::from(&workload("a")), &map(&[]).into(), &["q".into()], b"");
     assert!(matches!(put, Put::Changed(..)));
     assert!(population.parent(pinned).unwrap().items.is_empty());
-    assert_eq!(population.find_parent("p"), Some(pinned));
+    assert_eq!(population.find_parent(&"p".into()), Some(pinned));
     population.unpin_parent(pinned);
-    assert_eq!(population.find_parent("p"), None);
+    assert_eq!(population.find_parent(&"p".into()), None);
     assert_eq!(population.parents().count(), 1);
 }

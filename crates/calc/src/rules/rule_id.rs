@@ -1,8 +1,8 @@
-//! The ids of rules: sixteen characters of a chained hash, so that a rule's id tells its content, its place and what
-//! stands before it.
+//! The ids of rules: sixteen characters of a chained hash, so that a rule's id identifies its content, its place and
+//! everything before it.
 //!
-//! What is hashed is the rule as Felix's protocol would send it, without the id, because that is what Calico hashes; so
-//! this file knows the numbers of that message's fields, and the order in which Calico's library writes them.
+//! The hash is of the rule as Felix's protocol would send it, without the id, because that is what Calico hashes. So
+//! this file knows the field numbers of that message, and the order in which Calico's library writes them.
 
 use api::scalars::Protocol;
 use base64::Engine as _;
@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha224};
 
 const LENGTH: usize = 16;
 
-/// Gives each rule its id. `seed` is the kind, direction and name of their owner.
+/// Gives each rule its id. `seed` is the kind, direction and name of the owner.
 pub(crate) fn fill_in(rules: &mut [Rule], seed: &str) {
     if rules.is_empty() {
         return;
@@ -29,7 +29,7 @@ pub(crate) fn fill_in(rules: &mut [Rule], seed: &str) {
     }
 }
 
-/// A message in the making.
+/// A message under construction.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -43,7 +43,7 @@ impl Message {
         crate::bytes::put_number(&mut self.0, number);
     }
 
-    /// A number that is left out if it is 0.
+    /// Writes a number that is left out if it is 0.
     fn number_if(&mut self, field: u32, number: u64) {
         if number != 0 {
             self.number(field, number);
@@ -55,7 +55,7 @@ impl Message {
         crate::bytes::put_bytes(&mut self.0, text.as_bytes());
     }
 
-    /// A text that is left out if it is empty.
+    /// Writes a text that is left out if it is empty.
     fn text_if(&mut self, field: u32, text: &str) {
         if !text.is_empty() {
             self.text(field, text);
@@ -135,7 +135,7 @@ impl Message {
             self.text_if(132, &original.service);
             self.text_if(133, &original.service_namespace);
         }
-        // Fields of which only one can be given come after all others.
+        // Fields of which only one can be set come after all others.
         self.icmp(8, 9, rule.icmp);
         self.icmp(107, 108, rule.not_icmp);
     }
@@ -164,7 +164,7 @@ impl Message {
         let Some(protocol) = protocol else { return };
         self.nested(field, |message| match protocol {
             Protocol::Number(number) => message.number(1, (*number).into()),
-            // Names are in lower case on this side of the feed.
+            // In the feed, names are in lower case.
             named => message.text(2, &named.to_string().to_lowercase()),
         });
     }

@@ -1,4 +1,4 @@
-//! The sets in use: what each is made of, its id, and how many policies and profiles name it.
+//! The sets in use: their definitions and ids, and the number of policies and profiles that name them.
 
 use crate::population::PortProtocol;
 use crate::sequencer::SetIndex;
@@ -7,16 +7,16 @@ use hashbrown::HashMap;
 use messages::{IpSetId, IpSetType};
 use selector::{Selector, unique_id};
 
-/// What a set is made of.
+/// The definition of a set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SetSpec {
-    /// The networks of everybody whom a selector selects.
+    /// The networks of all items that a selector matches.
     Selector(Selector),
-    /// The addresses of those, with the ports of this name.
+    /// The addresses of all items that a selector matches, with their ports of this name.
     NamedPort { selector: Selector, protocol: PortProtocol, name: String },
     /// The endpoints of a service (`namespace/name`), with or without its ports.
     Service { service: String, with_ports: bool },
-    /// The addresses of those whom a selector selects, under a fixed id.
+    /// The addresses of all items that a selector matches, under a fixed id.
     Fixed { id: &'static str, selector: Selector },
 }
 
@@ -43,7 +43,7 @@ impl SetSpec {
         }
     }
 
-    /// What kind of members it has.
+    /// The kind of its members.
     pub(crate) fn set_type(&self) -> IpSetType {
         match self {
             Self::Selector(_) | Self::Service { with_ports: false, .. } => IpSetType::Net,
@@ -70,9 +70,9 @@ pub(crate) struct SetRegistry {
 }
 
 impl SetRegistry {
-    /// The id of a set; if it is in use, the same text that all rules share.
+    /// Returns the id of a set; if it is in use, the text that all rules share.
     fn id(&self, spec: &SetSpec) -> IpSetId {
-        // A plain selector has its id at hand, and most sets are of plain selectors.
+        // A plain selector knows its id, and most sets are of plain selectors.
         let known = match spec {
             SetSpec::Selector(selector) => {
                 self.by_id.get_key_value(selector.unique_id()).map(|(id, _)| id.clone())
@@ -85,7 +85,7 @@ impl SetRegistry {
         })
     }
 
-    /// The set, with one more reference to it.
+    /// Returns the set, with one more reference to it.
     pub(crate) fn acquire(&mut self, spec: SetSpec) -> (SetIndex, IpSetId) {
         let id = self.id(&spec);
         if let Some(&set) = self.by_id.get(&id)
@@ -101,7 +101,7 @@ impl SetRegistry {
         (set, id)
     }
 
-    /// The sets, each with one more reference to it.
+    /// Returns the sets, each with one more reference to it.
     pub(crate) fn acquire_all(&mut self, specs: Vec<SetSpec>) -> Box<[SetIndex]> {
         specs.into_iter().map(|spec| self.acquire(spec).0).collect()
     }
@@ -111,7 +111,7 @@ impl SetRegistry {
         sets.iter().filter_map(|set| Some(self.rows.get(*set)?.id.clone())).collect()
     }
 
-    /// Gives a reference back. The set stays until [`SetRegistry::take_idle`].
+    /// Releases a reference. The set stays until [`SetRegistry::take_idle`].
     pub(crate) fn release(&mut self, set: SetIndex) {
         if let Some(row) = self.rows.get_mut(set) {
             row.references -= 1;
@@ -121,12 +121,12 @@ impl SetRegistry {
         }
     }
 
-    /// The sets that came into use since the last call.
+    /// Returns the sets that came into use since the last call.
     pub(crate) fn take_new(&mut self) -> Vec<(SetIndex, IpSetId, SetSpec)> {
         std::mem::take(&mut self.new)
     }
 
-    /// The sets that are not in use any more, and whether each is of a service; they are forgotten.
+    /// Drops the sets that are no longer used and returns them, and whether each is of a service.
     pub(crate) fn take_idle(&mut self) -> Vec<(SetIndex, bool)> {
         let mut gone = Vec::new();
         for set in std::mem::take(&mut self.idle) {

@@ -1,4 +1,4 @@
-//! Ids of rules as Calico's own code makes them, and the sets of rules.
+//! Ids of rules as Calico's own code computes them, and the sets of rules.
 
 use super::{SetList, SetRegistry, fill_in_rule_ids};
 use crate::population::PortProtocol;
@@ -22,7 +22,7 @@ fn nets(nets: &[&str]) -> Vec<ipnet::IpNet> {
     nets.iter().map(|net| net.parse().unwrap()).collect()
 }
 
-/// Each field of the message once, in rules whose ids were made by Calico's code from the same content.
+/// Each field of the message once, in rules whose ids Calico's code computed from the same content.
 #[test]
 fn ids_are_those_of_calico() {
     let mut rules = [
@@ -162,7 +162,7 @@ fn sets_are_shared_and_given_back() {
     }
     assert_eq!(registry.take_idle().len(), 1, "the second still uses one");
     registry.release(second[0]);
-    // Used again before it was taken away.
+    // It is used again before it was removed.
     let third = registry.acquire_all(sets(&[end("has(a)", vec![])]).0);
     assert!(registry.take_idle().is_empty() && registry.take_new().is_empty());
     registry.release(third[0]);

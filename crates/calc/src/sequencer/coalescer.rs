@@ -1,9 +1,10 @@
-//! The last word about each thing of one family, and which of them the dataplane knows.
+//! The latest state of each thing of one family, and which of them the dataplane knows.
 
 use messages::ToDataplane;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pending updates and removals by key. Only the last one counts, and a removal of what was never sent is none.
+/// Pending updates and removals by key. Only the latest one counts, and a removal of something that was never sent is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Coalescer<K, V> {
     updates: BTreeMap<K, V>,
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_word_is_sent_and_only_if_it_is_news() {
+    fn only_the_latest_state_is_sent_and_only_if_it_is_new() {
         let (a, b): (ProfileName, ProfileName) = ("a".into(), "b".into());
         let mut buffer = Coalescer::default();
         buffer.update(a.clone(), 1);

@@ -1,7 +1,7 @@
-//! Sets and their members on the way to the dataplane.
+//! The sets and their members that are sent to the dataplane.
 //!
-//! A set that is new is sent whole, and its members are read from whoever keeps them at the moment it is sent, so that they
-//! are not kept twice. For a set that was sent before, members that come and go are collected; one that came and went
+//! A new set is sent as a whole, and its members are read from their owner at that moment, so that they are not kept
+//! twice. For a set that was sent before, added and removed members are collected; one that was added and removed
 //! between two flushes is not mentioned.
 
 use crate::slab::row_id;
@@ -19,9 +19,9 @@ impl SetIndex {
     }
 }
 
-/// Whoever keeps the members of sets.
+/// The owner of the members of sets.
 pub(crate) trait MemberSource {
-    /// All members of the set, sorted.
+    /// Returns all members of the set, sorted.
     fn members(&self, set: SetIndex) -> Vec<IpSetMember>;
 }
 
@@ -30,7 +30,7 @@ struct Entry {
     id: IpSetId,
     set_type: IpSetType,
     sent: bool,
-    /// Members that came (true) or went (false) since the last flush.
+    /// Members that were added (true) or removed (false) since the last flush.
     changes: BTreeMap<IpSetMember, bool>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct IpSets {
 }
 
 impl IpSets {
-    /// A set is in use from now on.
+    /// Adds a set that came into use.
     pub(crate) fn add(&mut self, set: SetIndex, id: IpSetId, set_type: IpSetType) {
         if self.entries.len() <= set.place() {
             self.entries.resize_with(set.place() + 1, || None);
@@ -56,7 +56,7 @@ impl IpSets {
         }
     }
 
-    /// A set is not in use any more.
+    /// Removes a set that is no longer used.
     pub(crate) fn remove(&mut self, set: SetIndex) {
         let Some(entry) = self.entries.get_mut(set.place()).and_then(Option::take) else { return };
         self.new.remove(&entry.id);
@@ -66,17 +66,17 @@ impl IpSets {
         }
     }
 
-    /// Whether members that come and go must be sent: the set itself was sent already.
+    /// Whether changes of members must be sent: only if the set itself was sent already.
     pub(crate) fn is_sent(&self, set: SetIndex) -> bool {
         self.entries.get(set.place()).and_then(Option::as_ref).is_some_and(|entry| entry.sent)
     }
 
-    /// A member came.
+    /// Adds a member.
     pub(crate) fn member_added(&mut self, set: SetIndex, member: IpSetMember) {
         self.change(set, member, true);
     }
 
-    /// A member went.
+    /// Removes a member.
     pub(crate) fn member_removed(&mut self, set: SetIndex, member: IpSetMember) {
         self.change(set, member, false);
     }

@@ -1,4 +1,4 @@
-//! Labels that wait for a flush, packed: in a resync there are as many as namespaces and service accounts.
+//! Labels that wait for a flush, packed: in a resync there is one map for each namespace and service account.
 
 use crate::bytes::{Reader, put_bytes};
 use std::collections::BTreeMap;

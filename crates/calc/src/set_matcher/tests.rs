@@ -1,10 +1,10 @@
-//! One set, one item at a time; whole worlds are compared with a recomputation in the integration tests.
+//! One set and one item at a time; the integration tests compare whole worlds with a recomputation.
 
 use super::{Output, SetMatcher};
 use crate::members::Members;
 use crate::population::{ItemKey, Population, pack_network_set};
 use crate::sequencer::{IpSets, MemberSource as _, SetIndex};
-use messages::IpSetType;
+use messages::{IpSetType, ProfileName};
 use model::feed::NetworkSet;
 use selector::Selector;
 use std::collections::BTreeMap;
@@ -34,14 +34,14 @@ impl Fixture {
         let set = NetworkSet { nets: vec![net.parse().unwrap()], ..NetworkSet::default() };
         let mut packed = Vec::new();
         pack_network_set(&set, &mut packed);
-        let profiles: Vec<String> = profiles.iter().map(|name| (*name).to_owned()).collect();
+        let profiles: Vec<ProfileName> = profiles.iter().map(|name| ProfileName::from(*name)).collect();
         let put = self.population.put(&ItemKey::NetworkSet { name }, &map(labels).into(), &profiles, &packed);
         let mut output = Output { members: &mut self.members, told: &mut self.told };
         self.matcher.put(put, &mut self.population, &mut output);
     }
 
     fn profile(&mut self, name: &str, labels: &[(&str, &str)]) {
-        let parent = self.population.get_or_add_parent(name);
+        let parent = self.population.get_or_add_parent(&name.into());
         if let Some(before) = self.population.set_parent_labels(parent, &map(labels)) {
             let mut output = Output { members: &mut self.members, told: &mut self.told };
             self.matcher.parent_changed(parent, before, &mut self.population, &mut output);

@@ -1,4 +1,4 @@
-//! A whole small cluster as Calico stored it, and the sets that Calico's Felix programmed from it on one of its hosts.
+//! A whole small cluster as Calico stored it, and the sets that Calico's Felix programmed for it on one of its hosts.
 
 use crate::dataplane::Dataplane;
 use api::{Kind, Resource};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const ETCD: &str = include_str!("../../../testkit/data/felix-etcd.txt");
 const IPSETS: &str = include_str!("../data/captured-ipsets.txt");
 
-/// The longest name that the kernel takes for a set.
+/// The longest name of a set in the kernel.
 const NAME_LENGTH: usize = 31;
 
 fn entries() -> Vec<FeedEntry> {
@@ -31,7 +31,7 @@ fn entries() -> Vec<FeedEntry> {
     entries
 }
 
-/// What the feed makes of a resource, for the kinds that policy is about.
+/// Converts a resource for the feed, if its kind concerns policy.
 fn feed(resource: &Resource, faults: &mut Faults) -> Vec<FeedEntry> {
     let metadata = resource.metadata().clone();
     let name = metadata.name.clone();
@@ -40,7 +40,7 @@ fn feed(resource: &Resource, faults: &mut Faults) -> Vec<FeedEntry> {
     vec![match resource.clone() {
         Resource::WorkloadEndpoint(it) => {
             let key = WorkloadEndpointKey {
-                host: it.spec.node.clone(),
+                host: it.spec.node.as_str().into(),
                 orchestrator: it.spec.orchestrator.clone(),
                 workload: format!("{}/{}", metadata.namespace, it.spec.pod),
                 endpoint: it.spec.endpoint.clone(),
@@ -48,7 +48,7 @@ fn feed(resource: &Resource, faults: &mut Faults) -> Vec<FeedEntry> {
             FeedEntry::WorkloadEndpoint(key, endpoint::workload(*it, faults).map(Box::new))
         }
         Resource::HostEndpoint(it) => {
-            let key = HostEndpointKey { host: it.spec.node.clone(), endpoint: name };
+            let key = HostEndpointKey { host: it.spec.node.as_str().into(), endpoint: name };
             FeedEntry::HostEndpoint(key, Some(Box::new(endpoint::host(*it, faults))))
         }
         Resource::GlobalNetworkSet(it) => {
@@ -62,15 +62,15 @@ fn feed(resource: &Resource, faults: &mut Faults) -> Vec<FeedEntry> {
             let value = policy::global(it.spec, faults);
             FeedEntry::Policy(policy_key(Kind::GlobalNetworkPolicy), Some(Box::new(value)))
         }
-        Resource::Tier(it) => FeedEntry::Tier(name, Some(set::tier(&it.spec))),
+        Resource::Tier(it) => FeedEntry::Tier(name.into(), Some(set::tier(&it.spec))),
         Resource::Profile(it) => {
             let rules = policy::profile_rules(it.spec.clone(), faults);
             return vec![
-                FeedEntry::ProfileRules(name.clone(), Some(Box::new(rules))),
-                FeedEntry::Profile(name, Some(it)),
+                FeedEntry::ProfileRules(name.as_str().into(), Some(Box::new(rules))),
+                FeedEntry::Profile(name.into(), Some(it)),
             ];
         }
-        Resource::Node(it) => FeedEntry::Node(name, Some(Box::new(node::node(*it, faults)))),
+        Resource::Node(it) => FeedEntry::Node(name.into(), Some(Box::new(node::node(*it, faults)))),
         _ => return Vec::new(),
     }]
 }
@@ -105,7 +105,7 @@ fn sets_have_the_names_and_members_that_calico_gave_them() {
         .map(|(id, (_, members))| {
             let mut name = format!("cali40{id}");
             name.truncate(NAME_LENGTH);
-            // The kernel shows a network of one address as the address.
+            // The kernel shows a network of one address as that address.
             let text = |member: &IpSetMember| member.to_string().trim_end_matches("/32").to_owned();
             (name, members.iter().map(text).collect())
         })

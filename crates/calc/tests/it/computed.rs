@@ -1,4 +1,4 @@
-//! What a workload's message says besides policy.
+//! The parts of a workload's message other than policy.
 
 use crate::dataplane::Dataplane;
 use crate::run::HOST;
@@ -45,7 +45,7 @@ impl Graph {
     }
 
     fn node(&mut self, node: Node, there: bool) {
-        let name = node.metadata.name.clone();
+        let name = node.metadata.name.as_str().into();
         self.entry(FeedEntry::Node(
             name,
             there.then(|| Box::new(convert::node::node(node, &mut Faults::new()))),
@@ -87,7 +87,7 @@ fn node(labels: &[(&str, &str)]) -> Node {
 }
 
 #[test]
-fn workloads_have_the_first_peer_that_is_for_them_and_this_node() {
+fn workloads_get_the_first_peer_that_matches_them_and_this_node() {
     let mut graph =
         Graph::new("workload h1 n/a ip=10.0.0.1 labels=app=router profiles=p\nworkload h1 n/b ip=10.0.0.2");
     let mut named = peer("x-named", "", "app == 'router'");
@@ -122,7 +122,7 @@ fn migration(name: &str, uid: &str, json: &str) -> LiveMigration {
 }
 
 #[test]
-fn a_migration_gives_parts_to_its_workloads() {
+fn a_migration_gives_roles_to_its_workloads() {
     let mut graph = Graph::new("workload h1 n/a ip=10.0.0.1\nworkload h1 n/b ip=10.0.0.1 labels=job=1");
     let source = migration(
         "m1",

@@ -1,5 +1,5 @@
-//! What a dataplane knows after the messages so far. It checks, message by message, that each can be applied when it comes:
-//! nothing names what is not there, and nothing goes that is still named.
+//! What a dataplane knows after the messages so far. It checks, message by message, that each can be applied on
+//! arrival: nothing refers to what does not exist, and nothing is removed while it is in use.
 
 use messages::{
     HostEndpoint, HostEndpointName, IpSetId, IpSetMember, IpSetType, Policy, PolicyId, Profile, ProfileName,
@@ -8,7 +8,7 @@ use messages::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The half of the dataplane's state that policy is about.
+/// The part of the dataplane's state that policy is about.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PolicyState {
     pub(crate) sets: BTreeMap<IpSetId, (IpSetType, BTreeSet<IpSetMember>)>,
@@ -18,11 +18,11 @@ pub(crate) struct PolicyState {
     pub(crate) hosts: BTreeMap<HostEndpointName, HostEndpoint>,
 }
 
-/// The state, and the other half of it as texts.
+/// That state, and everything else as texts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dataplane {
     pub(crate) policy: PolicyState,
-    /// Everything else, by what it is about, as the last message about it.
+    /// The latest message about each other thing.
     pub(crate) network: BTreeMap<String, String>,
     pub(crate) in_sync: bool,
 }
@@ -153,7 +153,7 @@ impl PolicyState {
         }))
     }
 
-    /// The same without ids of rules, which the recomputation does not make.
+    /// The state without ids of rules, which the recomputation does not have.
     pub(crate) fn without_rule_ids(mut self) -> Self {
         let policies = self
             .policies

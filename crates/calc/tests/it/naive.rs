@@ -1,5 +1,5 @@
-//! What the dataplane must know in a given world, computed in the most obvious way: everything from scratch, every selector
-//! with everybody. It shares no code with the graph.
+//! Computes what the dataplane must know in a given world in the most obvious way: everything from scratch, every
+//! selector with every item. It shares no code with the graph.
 
 use crate::dataplane::PolicyState;
 use crate::world::World;
@@ -8,9 +8,9 @@ use messages::{
     HostEndpoint, HostEndpointName, IpSetId, IpSetMember, IpSetType, OriginalEnd, Policy, PolicyId,
     PortRange, Profile, ProfileName, Rule, RuleEnd, Text, TierInfo, WorkloadEndpoint, WorkloadEndpointId,
 };
-use model::IpVersion;
 use model::feed::{self, FeedEntry, FeedKey, PolicyType, Port, Protocol, RuleAction};
 use model::v1::PolicyKey;
+use model::{IpVersion, TierName};
 use selector::{Selector, unique_id};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 type Labels = BTreeMap<String, String>;
 
-/// Somebody with labels and addresses.
+/// An item with labels and addresses.
 struct Somebody {
     labels: Labels,
     nets: Vec<IpNet>,
@@ -38,12 +38,12 @@ struct Naive<'a> {
     sets: BTreeMap<IpSetId, SetDefinition>,
 }
 
-/// The state for this world on this host.
+/// The expected state for this world on this host.
 pub(crate) fn expected(world: &World, host: &str, suppress_overlaps: bool) -> PolicyState {
     let mut naive = Naive { world, host, sets: BTreeMap::new() };
     let mut state = PolicyState::default();
     let locals = naive.locals();
-    let profiles: BTreeSet<&String> = locals.iter().flat_map(|entry| profiles_of(entry)).collect();
+    let profiles: BTreeSet<&ProfileName> = locals.iter().flat_map(|entry| profiles_of(entry)).collect();
     for name in profiles {
         let rules = match world.get(&FeedKey::ProfileRules(name.clone())) {
             Some(FeedEntry::ProfileRules(_, Some(rules))) => (**rules).clone(),
@@ -56,7 +56,7 @@ pub(crate) fn expected(world: &World, host: &str, suppress_overlaps: bool) -> Po
             inbound_rules: naive.rules(&rules.inbound_rules),
             outbound_rules: naive.rules(&rules.outbound_rules),
         };
-        state.profiles.insert(ProfileName::from(name.as_str()), profile);
+        state.profiles.insert(name.clone(), profile);
     }
     let ordered = naive.ordered_policies();
     for (key, policy) in &ordered {
@@ -100,14 +100,14 @@ struct Tiers {
 impl<'a> Naive<'a> {
     fn locals(&self) -> Vec<&'a FeedEntry> {
         let is_local = |entry: &&FeedEntry| match entry {
-            FeedEntry::WorkloadEndpoint(key, _) => key.host == self.host,
-            FeedEntry::HostEndpoint(key, _) => key.host == self.host,
+            FeedEntry::WorkloadEndpoint(key, _) => *key.host == *self.host,
+            FeedEntry::HostEndpoint(key, _) => *key.host == *self.host,
             _ => false,
         };
         self.world.values().filter(is_local).collect()
     }
 
-    fn labels(&self, own: &feed::Labels, profiles: &[String]) -> Labels {
+    fn labels(&self, own: &feed::Labels, profiles: &[ProfileName]) -> Labels {
         let mut labels: Labels =
             own.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         for name in profiles {
@@ -160,7 +160,7 @@ impl<'a> Naive<'a> {
         self.somebody(entry).is_some_and(|somebody| policy.selector.evaluate(&somebody.labels))
     }
 
-    /// All policies in the order in which they are looked at.
+    /// All policies in the order in which they are evaluated.
     fn ordered_policies(&self) -> Vec<(&'a PolicyKey, &'a feed::Policy)> {
         let mut policies: Vec<(&PolicyKey, &feed::Policy)> = self
             .world
@@ -178,8 +178,8 @@ impl<'a> Naive<'a> {
         policies
     }
 
-    fn tier(&self, name: &str) -> Option<&'a feed::Tier> {
-        match self.world.get(&FeedKey::Tier(name.to_owned())) {
+    fn tier(&self, name: &TierName) -> Option<&'a feed::Tier> {
+        match self.world.get(&FeedKey::Tier(name.clone())) {
             Some(FeedEntry::Tier(_, tier)) => tier.as_ref(),
             _ => None,
         }
@@ -187,9 +187,9 @@ impl<'a> Naive<'a> {
 
     fn tiers(&self, ordered: &[(&PolicyKey, &feed::Policy)], endpoint: &FeedEntry) -> Tiers {
         let tier_of = |policy: &feed::Policy| {
-            if policy.tier.is_empty() { "default".to_owned() } else { policy.tier.clone() }
+            if policy.tier.is_empty() { TierName::from("default") } else { policy.tier.clone() }
         };
-        let mut names: Vec<String> =
+        let mut names: Vec<TierName> =
             ordered.iter().map(|(_, policy)| tier_of(policy)).collect::<BTreeSet<_>>().into_iter().collect();
         names.sort_by(|a, b| {
             let (tier_a, tier_b) = (self.tier(a), self.tier(b));
@@ -206,8 +206,7 @@ impl<'a> Naive<'a> {
         for name in names {
             let action = self.tier(&name).map_or(RuleAction::Deny, |tier| tier.default_action);
             let here = |choose: &dyn Fn(&feed::Policy) -> bool, egress: bool, action: RuleAction| {
-                let mut tier =
-                    TierInfo { name: name.clone().into(), default_action: action, ..TierInfo::default() };
+                let mut tier = TierInfo { name: name.clone(), default_action: action, ..TierInfo::default() };
                 for (key, policy) in ordered {
                     if tier_of(policy) != name || !choose(policy) || !self.applies(policy, endpoint) {
                         continue;
@@ -239,7 +238,7 @@ impl<'a> Naive<'a> {
     fn policy(&mut self, policy: &feed::Policy) -> Policy {
         Policy {
             namespace: policy.namespace.clone(),
-            tier: if policy.tier.is_empty() { "default".into() } else { policy.tier.clone().into() },
+            tier: if policy.tier.is_empty() { "default".into() } else { policy.tier.clone() },
             inbound_rules: self.rules(&policy.inbound_rules),
             outbound_rules: self.rules(&policy.outbound_rules),
             untracked: policy.do_not_track,
@@ -414,7 +413,7 @@ impl<'a> Naive<'a> {
     }
 }
 
-/// The protocol under which a port goes into a set that asks for `asked`, if it does.
+/// The protocol under which a port is put into a set that requires `asked`, if it is.
 fn answer(protocol: &Protocol, asked: &str) -> Option<u8> {
     let by_number = matches!(protocol, Protocol::Number(1..));
     let (name, number) = match protocol {
@@ -427,7 +426,7 @@ fn answer(protocol: &Protocol, asked: &str) -> Option<u8> {
     answers.then_some(number)
 }
 
-fn profiles_of(entry: &FeedEntry) -> &[String] {
+fn profiles_of(entry: &FeedEntry) -> &[ProfileName] {
     match entry {
         FeedEntry::WorkloadEndpoint(_, Some(it)) => &it.profile_ids,
         FeedEntry::HostEndpoint(_, Some(it)) => &it.profile_ids,
@@ -435,16 +434,12 @@ fn profiles_of(entry: &FeedEntry) -> &[String] {
     }
 }
 
-fn texts(names: &[String]) -> Vec<ProfileName> {
-    names.iter().map(|name| ProfileName::from(name.as_str())).collect()
-}
-
 fn workload_message(it: &feed::WorkloadEndpoint, tiers: Vec<TierInfo>) -> WorkloadEndpoint {
     WorkloadEndpoint {
         state: it.state.clone(),
         name: it.name.clone().into(),
         mac: it.mac.clone(),
-        profile_ids: texts(&it.profile_ids),
+        profile_ids: it.profile_ids.clone(),
         ipv4_nets: it.ipv4_nets.clone(),
         ipv6_nets: it.ipv6_nets.clone(),
         tiers,
@@ -456,7 +451,7 @@ fn workload_message(it: &feed::WorkloadEndpoint, tiers: Vec<TierInfo>) -> Worklo
 fn host_message(it: &feed::HostEndpoint, tiers: Tiers) -> HostEndpoint {
     HostEndpoint {
         name: it.name.clone(),
-        profile_ids: texts(&it.profile_ids),
+        profile_ids: it.profile_ids.clone(),
         tiers: tiers.normal,
         untracked_tiers: tiers.untracked,
         pre_dnat_tiers: tiers.pre_dnat,

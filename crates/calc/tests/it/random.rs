@@ -1,9 +1,10 @@
-//! Random worlds from a small vocabulary, so that things collide: the same names, labels, addresses and selectors again and
-//! again. After every flush the state must be what a recomputation says.
+//! Random worlds from a small vocabulary, so that the same names, labels, addresses and selectors collide again and
+//! again. After every flush the state must be that of a recomputation.
 
 use crate::run::{HOST, Run, WAYS, go};
 use crate::world::{World, difference, named_port, profile, put, slice, workload_key};
 use api::Kind;
+use model::ProfileName;
 use model::feed::{self, FeedEntry, PolicyType, Port, PortRange, Protocol, RuleAction};
 use model::v1::{HostEndpointKey, PolicyKey};
 use proptest::option::of as maybe;
@@ -58,8 +59,8 @@ fn selector_text() -> impl Strategy<Value = String> {
     })
 }
 
-fn profiles() -> impl Strategy<Value = Vec<String>> {
-    prop::collection::vec(text(&["p1", "p2", "p3"]), 0..3)
+fn profiles() -> impl Strategy<Value = Vec<ProfileName>> {
+    prop::collection::vec(text(&["p1", "p2", "p3"]).prop_map(ProfileName::from), 0..3)
 }
 
 fn endpoint_ports() -> impl Strategy<Value = Vec<feed::EndpointPort>> {
@@ -103,7 +104,7 @@ fn item() -> impl Strategy<Value = FeedEntry> {
                 ports,
                 qos_controls: None,
             };
-            FeedEntry::HostEndpoint(HostEndpointKey { host, endpoint }, Some(Box::new(value)))
+            FeedEntry::HostEndpoint(HostEndpointKey { host: host.into(), endpoint }, Some(Box::new(value)))
         });
     let nets = text(&["10.0.0.0/8", "10.0.0.0/24", "10.0.0.1/32", "0.0.0.0/0", "fd00::/64", "10.0.0.9/24"]);
     let nets = prop::collection::vec(nets.prop_map(|net| net.parse().unwrap()), 0..4);
@@ -181,7 +182,7 @@ fn policy() -> impl Strategy<Value = FeedEntry> {
             let (kind, namespace) = kind;
             let value = feed::Policy {
                 namespace: namespace.into(),
-                tier,
+                tier: tier.into(),
                 order,
                 inbound_rules: rules.0,
                 outbound_rules: rules.1,
@@ -202,13 +203,13 @@ fn entry() -> impl Strategy<Value = FeedEntry> {
     let tier = (text(&["default", "t1"]), pick(&[None, Some(1.0), Some(2.0)]), any::<bool>());
     let tier = tier.prop_map(|(name, order, pass)| {
         let default_action = if pass { RuleAction::Pass } else { RuleAction::Deny };
-        FeedEntry::Tier(name, Some(feed::Tier { order, default_action }))
+        FeedEntry::Tier(name.into(), Some(feed::Tier { order, default_action }))
     });
     let profile_labels = (text(&["p1", "p2"]), labels()).prop_map(|(name, labels)| profile(&name, labels));
     let profile_rules =
         (text(&["p1", "p2"]), rules(), rules()).prop_map(|(name, inbound_rules, outbound_rules)| {
             let value = feed::ProfileRules { inbound_rules, outbound_rules };
-            FeedEntry::ProfileRules(name, Some(Box::new(value)))
+            FeedEntry::ProfileRules(name.into(), Some(Box::new(value)))
         });
     let addresses = prop::collection::vec(text(&["10.0.0.1", "10.0.0.2", "fd00::1", "name.example"]), 0..3);
     let slice_ports = prop::collection::vec((text(&["TCP", "UDP"]), pick(&[80, 53])), 0..3);
@@ -259,7 +260,7 @@ proptest! {
                 }
             }
         }
-        // And back to nothing, without a trace.
+        // Back to nothing: no trace may remain.
         for update in difference(&run.world, &World::new()) {
             run.update(update);
         }

@@ -1,4 +1,4 @@
-//! Runs a series of worlds through a graph in many ways, and compares after each.
+//! Runs a series of worlds through a graph in many ways, and compares the state after each.
 
 use crate::dataplane::Dataplane;
 use crate::naive;
@@ -11,19 +11,19 @@ pub(crate) const HOST: &str = "h1";
 /// A way to go through worlds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Way {
-    /// One after the other.
+    /// Forwards.
     Forward,
-    /// From the last to the first.
+    /// Backwards.
     Reversed,
-    /// The last at once.
+    /// Only the last world.
     Squashed,
     /// A flush after each update.
     Split,
-    /// Nothing between each two.
+    /// An empty world between each two.
     WithEmptyWorlds,
     /// Several flushes without updates between them, and every update twice.
     WithEmptyFlushes,
-    /// Updates of each step from the last key to the first, in sync only after the first step.
+    /// The updates of each step in reverse order of keys; in sync only after the first step.
     Backwards,
 }
 
@@ -37,7 +37,7 @@ pub(crate) const WAYS: [Way; 7] = [
     Way::Backwards,
 ];
 
-/// A graph with the dataplane behind it.
+/// A graph and the dataplane that receives its messages.
 pub(crate) struct Run {
     pub(crate) graph: CalcGraph,
     pub(crate) dataplane: Dataplane,
@@ -79,7 +79,7 @@ impl Run {
         count
     }
 
-    /// Compares with the recomputation.
+    /// Compares the state with the recomputation.
     #[track_caller]
     pub(crate) fn check(&self, what: &dyn std::fmt::Debug) {
         let have = self.dataplane.policy.clone().without_rule_ids();
@@ -92,7 +92,7 @@ impl Run {
     }
 }
 
-/// Goes through the worlds in one way. `after` is called after each with its place in `worlds`.
+/// Runs the worlds in one way. `after` is called after each world with its place in `worlds`.
 pub(crate) fn go(worlds: &[World], way: Way, suppress_overlaps: bool, mut after: impl FnMut(usize, &Run)) {
     let nothing = World::new();
     let places: Vec<Option<usize>> = match way {

@@ -1,4 +1,4 @@
-//! Work is proportional to change: counted in evaluations of selectors, not in seconds.
+//! Work is proportional to change: measured in evaluations of selectors, not in seconds.
 
 use crate::run::Run;
 use crate::text::apply;
@@ -77,7 +77,7 @@ fn a_selector_looks_only_at_candidates() {
     assert_eq!(evaluations(&run) - before, 41, "nothing can match it");
     run.check(&"candidates");
 
-    // A label that no selector mentions: nobody is looked at.
+    // A label that no selector mentions: no item is looked at.
     change(&mut run, "profile p3 labels=pcns.name=n3,unused=1");
     assert_eq!(evaluations(&run) - before, 41);
     change(&mut run, "policy GlobalNetworkPolicy/p selector=has(local)\n  in allow src=\"unused == '1'\"");

@@ -1,7 +1,7 @@
-//! The scenarios of `tests/scenarios`: each is a series of steps with the state that must follow each of them.
+//! The scenarios of `tests/scenarios`: each is a series of steps, with the expected state after each step.
 //!
-//! A line `== name` begins a step; lines after `-- expect` are the state after it. `UPDATE_EXPECT=1` writes what comes out
-//! into the files, to be read before it is committed.
+//! A line `== name` begins a step; the lines after `-- expect` are the state after it. `UPDATE_EXPECT=1` writes the
+//! actual state into the files, which must be reviewed before they are committed.
 
 use crate::run::{WAYS, Way, go};
 use crate::text::{apply, render};

@@ -1,4 +1,4 @@
-//! Services for a dataplane that serves them itself: objects with all their fields, and nothing of that for any other.
+//! Services for a dataplane that serves them itself are sent with all their fields; other dataplanes do not get them.
 
 use api::{KubernetesEndpointSlice, KubernetesService};
 use calc::{CalcGraph, GraphConfig};
@@ -36,7 +36,7 @@ fn slice() -> Box<KubernetesEndpointSlice> {
     serde_json::from_value(json).expect("a slice")
 }
 
-/// What a change is sent as, of these two kinds of messages.
+/// The messages of these two kinds that a change causes.
 fn sent(graph: &mut CalcGraph, entries: Vec<FeedEntry>) -> Vec<ToDataplane> {
     for entry in entries {
         graph.on_entry(entry);
@@ -50,7 +50,7 @@ fn sent(graph: &mut CalcGraph, entries: Vec<FeedEntry>) -> Vec<ToDataplane> {
 }
 
 #[test]
-fn objects_are_sent_whole_to_who_serves_services_and_to_nobody_else() {
+fn objects_are_sent_only_to_dataplanes_that_serve_services() {
     for serves_services in [true, false] {
         let config = GraphConfig { host: "n1".into(), serves_services, ..GraphConfig::default() };
         let mut graph = CalcGraph::new(config);
@@ -70,7 +70,7 @@ fn objects_are_sent_whole_to_who_serves_services_and_to_nobody_else() {
         let expected =
             |messages: [ToDataplane; 2]| if serves_services { messages.to_vec() } else { Vec::new() };
         assert_eq!(sent(&mut graph, both), expected(whole));
-        // What came and went between two flushes leaves no trace.
+        // What appears and disappears between two flushes is not mentioned.
         let short =
             vec![FeedEntry::Service(name("short"), Some(service())), FeedEntry::Service(name("short"), None)];
         assert_eq!(sent(&mut graph, short), []);

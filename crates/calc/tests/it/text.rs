@@ -1,4 +1,4 @@
-//! Worlds written down, and the dataplane's state as text.
+//! Worlds and the dataplane's state as text.
 //!
 //! ```text
 //! workload h1 default/a ip=10.0.0.1,fd00::1 labels=app=web,tier=front profiles=kns.default ports=http/TCP/8080
@@ -18,13 +18,14 @@ use crate::dataplane::PolicyState;
 use crate::world::{World, named_port, named_protocol, profile, put, slice, workload_key};
 use api::Kind;
 use messages::{Rule, RuleEnd, TierInfo};
+use model::ProfileName;
 use model::feed::{self, FeedEntry, FeedKey, PolicyType, Port, PortRange, RuleAction};
 use model::v1::{HostEndpointKey, PolicyKey};
 use selector::Selector;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Words separated by spaces; quotes keep spaces together and vanish.
+/// Words separated by spaces; quotes keep spaces together and are removed.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
     for character in line.chars() {
@@ -65,6 +66,10 @@ impl Fields {
         self.0.get(name).map(|list| list.split(',').map(str::to_owned).collect()).unwrap_or_default()
     }
 
+    fn profiles(&self) -> Vec<ProfileName> {
+        self.list("profiles").into_iter().map(ProfileName::from).collect()
+    }
+
     fn map(&self, name: &str) -> BTreeMap<String, String> {
         self.list(name)
             .iter()
@@ -94,7 +99,7 @@ impl Fields {
     }
 }
 
-/// Changes a world by what the text says.
+/// Applies the changes in a text to a world.
 pub(crate) fn apply(world: &mut World, text: &str) {
     let mut last: Option<FeedKey> = None;
     for line in text.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#')) {
@@ -130,7 +135,7 @@ fn entry(words: &[String]) -> FeedEntry {
                 ipv4_nets: net(|net| matches!(net, ipnet::IpNet::V4(_))),
                 ipv6_nets: net(|net| matches!(net, ipnet::IpNet::V6(_))),
                 labels: fields.map("labels").into(),
-                profile_ids: fields.list("profiles"),
+                profile_ids: fields.profiles(),
                 ports: fields.ports(),
                 ..feed::WorkloadEndpoint::default()
             };
@@ -145,11 +150,11 @@ fn entry(words: &[String]) -> FeedEntry {
                 expected_ipv4_addrs: addresses.iter().copied().filter(std::net::IpAddr::is_ipv4).collect(),
                 expected_ipv6_addrs: addresses.iter().copied().filter(std::net::IpAddr::is_ipv6).collect(),
                 labels: fields.map("labels").into(),
-                profile_ids: fields.list("profiles"),
+                profile_ids: fields.profiles(),
                 ports: fields.ports(),
                 qos_controls: None,
             };
-            let key = HostEndpointKey { host: name.clone(), endpoint: words[2].clone() };
+            let key = HostEndpointKey { host: name.as_str().into(), endpoint: words[2].clone() };
             FeedEntry::HostEndpoint(key, Some(Box::new(value)))
         }
         "netset" => {
@@ -157,17 +162,17 @@ fn entry(words: &[String]) -> FeedEntry {
             let value = feed::NetworkSet {
                 nets: fields.list("nets").iter().map(|net| net.parse().unwrap()).collect(),
                 labels: fields.map("labels").into(),
-                profile_ids: fields.list("profiles"),
+                profile_ids: fields.profiles(),
             };
             FeedEntry::NetworkSet(name.clone(), Some(Box::new(value)))
         }
         "profile" => profile(name, Fields::new(&words[2..]).map("labels")),
-        "rules" => FeedEntry::ProfileRules(name.clone(), Some(Box::default())),
+        "rules" => FeedEntry::ProfileRules(name.as_str().into(), Some(Box::default())),
         "tier" => {
             let fields = Fields::new(&words[2..]);
             let default_action = fields.0.get("action").map_or(RuleAction::Deny, |text| action(text));
             let tier = feed::Tier { order: fields.order(), default_action };
-            FeedEntry::Tier(name.clone(), Some(tier))
+            FeedEntry::Tier(name.as_str().into(), Some(tier))
         }
         "policy" => policy(name, &Fields::new(&words[2..])),
         "slice" => {
@@ -205,7 +210,7 @@ fn policy(name: &str, fields: &Fields) -> FeedEntry {
     });
     let value = feed::Policy {
         namespace: namespace.to_owned(),
-        tier: fields.0.get("tier").cloned().unwrap_or_else(|| "default".into()),
+        tier: fields.0.get("tier").map_or("default", String::as_str).into(),
         order: fields.order(),
         selector: Selector::parse(&fields.text("selector")).unwrap(),
         do_not_track: fields.has("untracked"),
@@ -283,7 +288,7 @@ fn end(fields: &Fields, prefix: &str) -> feed::RuleEnd {
     }
 }
 
-/// The state as text, to be compared with what is written in a scenario.
+/// The state as text, for comparison with a scenario.
 pub(crate) fn render(state: &PolicyState) -> String {
     let mut out = String::new();
     for (id, (kind, members)) in &state.sets {

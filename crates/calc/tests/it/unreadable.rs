@@ -1,5 +1,5 @@
 //! What cannot be read or is missing restricts, all the way from the stored resource: a policy with a broken selector
-//! selects nothing, a broken rule denies, a missing profile closes.
+//! selects nothing, a broken rule denies, a missing profile denies everything.
 
 use crate::run::{HOST, Run};
 use crate::text::apply;
@@ -20,7 +20,7 @@ fn run(world: &World) -> Run {
     run
 }
 
-/// A global policy as it is stored, converted for the feed.
+/// A stored global policy, converted for the feed.
 fn stored(spec: Value) -> FeedEntry {
     let spec = serde_json::from_value(spec).unwrap();
     let value = policy::global(spec, &mut Faults::new());
@@ -34,7 +34,7 @@ fn a_policy_whose_selector_cannot_be_read_selects_nothing() {
     let mut world = World::new();
     apply(&mut world, "workload h1 n/a ip=10.0.0.1 labels=a=x");
     let mut run = run(&world);
-    // It can be broken, mended, broken again and removed.
+    // It can be broken, repaired, broken again and removed.
     for (selector, active) in [("a ==", 0), ("a == 'x'", 1), ("a ==", 0), ("has(a)", 1), ("((", 0)] {
         run.update(stored(json!({"selector": selector, "ingress": [{"action": "Allow"}]})));
         run.flush();
@@ -61,7 +61,7 @@ fn a_rule_that_cannot_be_read_denies_what_the_rest_of_it_matches() {
         to_80(json!({"selector": "has("}), json!([80])),
         to_80(json!({"selector": "has(a)", "notSelector": "nonsense"}), json!([80])),
         to_80(json!({"selector": "has(a)"}), json!([80, "90:80"])),
-        // Either selector is short enough, both together are not.
+        // Each selector alone is short enough, but not both joined.
         to_80(json!({"selector": &long, "notSelector": &long}), json!([80])),
     ];
     run.update(stored(json!({"selector": "all()", "ingress": rules})));
@@ -84,7 +84,7 @@ fn a_rule_that_cannot_be_read_denies_what_the_rest_of_it_matches() {
 }
 
 #[test]
-fn a_profile_that_is_not_there_closes() {
+fn a_missing_profile_denies_everything() {
     let mut world = World::new();
     apply(&mut world, "workload h1 n/a ip=10.0.0.1 profiles=gone");
     let run = run(&world);
@@ -95,7 +95,7 @@ fn a_profile_that_is_not_there_closes() {
 }
 
 #[test]
-fn an_endpoint_that_asks_to_spoof_is_missing_unless_that_is_allowed() {
+fn a_spoofing_endpoint_is_missing_unless_spoofing_is_allowed() {
     let mut plain = World::new();
     apply(
         &mut plain,
@@ -107,7 +107,7 @@ fn an_endpoint_that_asks_to_spoof_is_missing_unless_that_is_allowed() {
     );
     let mut spoofing = plain.clone();
     for entry in spoofing.values_mut() {
-        // One here and one elsewhere: neither has an address that a policy may trust.
+        // One is on this host and one elsewhere: no policy may rely on the address of either.
         let FeedEntry::WorkloadEndpoint(key, Some(endpoint)) = entry else { continue };
         if key.workload != "n/c" {
             endpoint.allow_spoofed_source_prefixes.push("172.16.189.0/24".parse().unwrap());
@@ -119,7 +119,7 @@ fn an_endpoint_that_asks_to_spoof_is_missing_unless_that_is_allowed() {
         let mut run = Run::with(config, false);
         run.in_sync();
         let mut before = World::new();
-        // It also goes when it asks later, and comes back when it stops.
+        // An endpoint is also removed when it asks to spoof later, and added again when it stops asking.
         for (world, workloads) in [(&spoofing, expected), (&plain, 2), (&spoofing, expected), (&plain, 2)] {
             for update in difference(&before, world) {
                 run.update(update);

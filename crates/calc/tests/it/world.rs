@@ -1,4 +1,4 @@
-//! A state of the datastore, and how to get from one to another.
+//! A state of the datastore, and the changes that lead from one to another.
 
 use api::{KubernetesEndpointSlice, Profile};
 use model::feed::{EndpointPort, FeedEntry, FeedKey, NamespacedName, Protocol};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Everything that is stored.
 pub(crate) type World = BTreeMap<FeedKey, FeedEntry>;
 
-/// Puts an entry where it belongs, or takes it away.
+/// Adds, replaces or removes an entry.
 pub(crate) fn put(world: &mut World, entry: FeedEntry) {
     let key = entry.key().to_owned();
     if entry.is_gone() {

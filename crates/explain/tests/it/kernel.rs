@@ -50,19 +50,19 @@ pub(crate) fn entries(resource: &Resource) -> Vec<FeedEntry> {
             vec![FeedEntry::WorkloadEndpoint(key, endpoint::workload(*object, faults).map(Box::new))]
         }
         Resource::HostEndpoint(object) => {
-            let key = HostEndpointKey { host: object.spec.node.clone(), endpoint: name };
+            let key = HostEndpointKey { host: object.spec.node.as_str().into(), endpoint: name };
             vec![FeedEntry::HostEndpoint(key, Some(Box::new(endpoint::host(*object, faults))))]
         }
         Resource::NetworkSet(object) => {
             set_entry(format!("{namespace}/{name}"), set::namespaced_set(*object, faults))
         }
         Resource::GlobalNetworkSet(object) => set_entry(name, set::global_set(*object, faults)),
-        Resource::Tier(object) => vec![FeedEntry::Tier(name, Some(set::tier(&object.spec)))],
+        Resource::Tier(object) => vec![FeedEntry::Tier(name.into(), Some(set::tier(&object.spec)))],
         Resource::Profile(object) => {
             let rules = policy::profile_rules(object.spec.clone(), faults);
             vec![
-                FeedEntry::Profile(name.clone(), Some(object)),
-                FeedEntry::ProfileRules(name, Some(Box::new(rules))),
+                FeedEntry::Profile(name.as_str().into(), Some(object)),
+                FeedEntry::ProfileRules(name.into(), Some(Box::new(rules))),
             ]
         }
         Resource::KubernetesEndpointSlice(object) => {

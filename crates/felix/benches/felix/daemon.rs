@@ -68,7 +68,6 @@ impl Felix {
         };
         for (name, value) in [
             ("DATASTORETYPE", "etcdv3"),
-            ("ETCDENDPOINTS", endpoint),
             ("FELIXHOSTNAME", host),
             ("IPV6SUPPORT", "false"),
             ("IPTABLESBACKEND", "NFT"),
@@ -94,6 +93,10 @@ impl Felix {
         // The variables in which Calico's Felix looks for the datastore, whatever its own ones say; its log is on
         // standard output. Built without C code, it cannot clean up after an eBPF dataplane.
         command.env("DATASTORE_TYPE", datastore).env("ETCD_ENDPOINTS", endpoint);
+        // Addresses of an etcd in Felix's own variables mean etcd, whatever else they say.
+        if datastore == "etcdv3" {
+            command.env("FELIX_ETCDENDPOINTS", endpoint);
+        }
         command.env("FELIX_DebugSkipCTLBCleanup", "true");
         let log = File::create(folder.path().join("log"))?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);

@@ -58,7 +58,7 @@ impl Endpoints {
     pub(super) fn workload(&mut self, key: &WorkloadEndpointKey, endpoint: Option<&WorkloadEndpoint>) {
         let name = EndpointKey::Workload(key.clone());
         let Some(endpoint) = endpoint else { return self.forget(name) };
-        let is_local = key.host == self.host;
+        let is_local = *key.host == self.host;
         // Workloads of other orchestrators have no namespace.
         let (namespace, workload) = key.workload.split_once('/').unwrap_or(("-", &key.workload));
         let kind = EndKind::Workload {
@@ -83,7 +83,7 @@ impl Endpoints {
         let Some(endpoint) = endpoint else { return self.forget(name) };
         let addresses =
             endpoint.expected_ipv4_addrs.iter().chain(&endpoint.expected_ipv6_addrs).copied().collect();
-        let is_local = key.host == self.host;
+        let is_local = *key.host == self.host;
         let kind = EndKind::Host { host: key.host.as_str().into() };
         let id = is_local.then(|| LocalEndpoint::Host(key.endpoint.as_str().into()));
         let end = End { kind, is_local, labels: labels(&endpoint.labels) };

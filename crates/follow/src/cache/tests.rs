@@ -115,7 +115,7 @@ impl Bench {
             FeedEntry::Resource(key, value) => {
                 (key.name.clone(), value.as_ref().map(|set| set.metadata().labels["revision"].clone()))
             }
-            FeedEntry::Profile(name, value) => (name.clone(), value.as_ref().map(|_| String::new())),
+            FeedEntry::Profile(name, value) => (name.to_string(), value.as_ref().map(|_| String::new())),
             other => (other.key().to_string(), (!other.is_gone()).then(String::new)),
         };
         match revision {

@@ -32,7 +32,7 @@ fn keys() -> Vec<FeedKey> {
         FeedKey::HostEndpoint(HostEndpointKey { host: "n1".into(), endpoint: "e".into() }),
         FeedKey::NetworkSet("a/b".into()),
         FeedKey::IpPool("10.0.0.0/8".parse().unwrap()),
-        FeedKey::Wireguard(name()),
+        FeedKey::Wireguard("n1".into()),
         FeedKey::Block("10.0.0.0/26".parse().unwrap()),
         FeedKey::Block("fd00::/122".parse().unwrap()),
         FeedKey::BlockAffinity(BlockAffinityKey {
@@ -40,7 +40,7 @@ fn keys() -> Vec<FeedKey> {
             host: "n1".into(),
             affinity_type: AffinityType::Virtual,
         }),
-        FeedKey::Node(name()),
+        FeedKey::Node("n1".into()),
         FeedKey::BgpConfiguration(name()),
         FeedKey::BgpPeer(name()),
         FeedKey::BgpFilter(name()),

@@ -5,7 +5,7 @@ use api::Resource;
 use model::convert::{self, Faults};
 use model::feed::{FeedEntry, FeedKey};
 use model::v1::HostEndpointKey;
-use model::{Key, Value};
+use model::{Key, NodeName, Value};
 use std::collections::BTreeMap;
 
 /// Converts host endpoints.
@@ -16,15 +16,15 @@ pub struct HostEndpoints {
 
 #[derive(Debug)]
 struct Known {
-    host: String,
+    host: NodeName,
     seen: bool,
 }
 
-fn feed_key(host: &str, name: &str) -> HostEndpointKey {
-    HostEndpointKey { host: host.to_owned(), endpoint: name.to_owned() }
+fn feed_key(host: &NodeName, name: &str) -> HostEndpointKey {
+    HostEndpointKey { host: host.clone(), endpoint: name.to_owned() }
 }
 
-fn gone(host: &str, name: &str) -> FeedEntry {
+fn gone(host: &NodeName, name: &str) -> FeedEntry {
     FeedEntry::HostEndpoint(feed_key(host, name), None)
 }
 
@@ -39,7 +39,7 @@ impl Processor for HostEndpoints {
             return;
         };
         let name = name_of(key).to_owned();
-        let host = endpoint.spec.node.clone();
+        let host = NodeName::from(endpoint.spec.node.as_str());
         if host.is_empty() {
             // No node can use it now; one that used it before keeps it.
             outputs.faults.add("spec.node", "no node is named");

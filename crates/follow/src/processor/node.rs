@@ -10,7 +10,7 @@ use model::convert::node::{
 };
 use model::feed::{FeedEntry, FeedKey};
 use model::v1::HostConfigKey;
-use model::{Key, Value};
+use model::{Key, NodeName, Value};
 use std::collections::BTreeMap;
 
 /// Converts nodes.
@@ -18,9 +18,9 @@ use std::collections::BTreeMap;
 pub struct Nodes {
     use_pod_cidr: bool,
     /// The owner of each range. A range may move from one node to another, and the events may arrive in any order.
-    owners: BTreeMap<IpNet, String>,
+    owners: BTreeMap<IpNet, NodeName>,
     /// The ranges that each node was last seen with.
-    ranges: BTreeMap<String, Vec<IpNet>>,
+    ranges: BTreeMap<NodeName, Vec<IpNet>>,
 }
 
 impl Nodes {
@@ -30,12 +30,12 @@ impl Nodes {
         Self { use_pod_cidr, ..Self::default() }
     }
 
-    fn ranges_of(&self, name: &str) -> Vec<IpNet> {
+    fn ranges_of(&self, name: &NodeName) -> Vec<IpNet> {
         let is_owner = |cidr: &&IpNet| self.owners.get(*cidr).is_some_and(|owner| owner == name);
         self.ranges.get(name).into_iter().flatten().filter(is_owner).copied().collect()
     }
 
-    fn block_outputs(&mut self, name: &str, node: &Node, revision: &str, outputs: &mut Outputs) {
+    fn block_outputs(&mut self, name: &NodeName, node: &Node, revision: &str, outputs: &mut Outputs) {
         let mut faults = Faults::new();
         let ranges = pod_ranges(node, &mut faults);
         let all_read = faults.is_empty();
@@ -50,12 +50,12 @@ impl Nodes {
         let mut had = if all_read { Vec::new() } else { self.ranges_of(name) };
         had.retain(|cidr| !ranges.contains(cidr));
         had.extend(&ranges);
-        self.ranges.insert(name.to_owned(), had);
+        self.ranges.insert(name.clone(), had);
         for cidr in ranges {
             let block = Box::new(pod_range_block(name, cidr));
-            let before = self.owners.insert(cidr, name.to_owned());
+            let before = self.owners.insert(cidr, name.clone());
             outputs.push(FeedEntry::Block(cidr, Some(block)), revision);
-            if before.is_some_and(|before| before != name)
+            if before.is_some_and(|before| before != *name)
                 && let Some(output) = outputs.entries.last_mut()
             {
                 output.replaces = true;
@@ -64,12 +64,12 @@ impl Nodes {
     }
 }
 
-fn host_config(host: &str, name: &str) -> HostConfigKey {
-    HostConfigKey { host: host.to_owned(), name: name.to_owned() }
+fn host_config(host: &NodeName, name: &str) -> HostConfigKey {
+    HostConfigKey { host: host.clone(), name: name.to_owned() }
 }
 
-fn name_of(key: &Key) -> &str {
-    key.as_resource().map_or("", |key| key.name.as_str())
+fn name_of(key: &Key) -> NodeName {
+    key.as_resource().map_or("", |key| key.name.as_str()).into()
 }
 
 impl Processor for Nodes {
@@ -78,7 +78,7 @@ impl Processor for Nodes {
             outputs.faults.add("kind", "this is not a node");
             return;
         };
-        let name = name_of(key).to_owned();
+        let name = name_of(key);
         let mut faults = Faults::new();
         let settings = host_settings(&object, &mut faults);
         for (setting, value) in HOST_SETTINGS.iter().zip(settings) {
@@ -105,16 +105,16 @@ impl Processor for Nodes {
             outputs.push(key.gone(), "");
         }
         let name = name_of(key);
-        for cidr in self.ranges_of(name) {
+        for cidr in self.ranges_of(&name) {
             self.owners.remove(&cidr);
         }
-        self.ranges.remove(name);
+        self.ranges.remove(&name);
     }
 
     fn keys(&self, key: &Key) -> Vec<FeedKey> {
         let name = name_of(key);
-        let settings = HOST_SETTINGS.iter().map(|setting| FeedKey::HostConfig(host_config(name, setting)));
-        let own = [FeedKey::Node(name.to_owned()), FeedKey::Wireguard(name.to_owned())];
-        settings.chain(own).chain(self.ranges_of(name).into_iter().map(FeedKey::Block)).collect()
+        let settings = HOST_SETTINGS.iter().map(|setting| FeedKey::HostConfig(host_config(&name, setting)));
+        let own = [FeedKey::Node(name.clone()), FeedKey::Wireguard(name.clone())];
+        settings.chain(own).chain(self.ranges_of(&name).into_iter().map(FeedKey::Block)).collect()
     }
 }

@@ -20,7 +20,7 @@ pub struct Settings {
 fn setting(scope: Scope<'_>, name: &str, text: Option<String>) -> FeedEntry {
     match scope {
         Scope::Host(host) => {
-            let key = HostConfigKey { host: host.to_owned(), name: name.to_owned() };
+            let key = HostConfigKey { host: host.into(), name: name.to_owned() };
             FeedEntry::HostConfig(key, text)
         }
         _ => FeedEntry::GlobalConfig(name.to_owned(), text),

@@ -9,9 +9,9 @@ use datastore::kubernetes::{KubernetesBackend, KubernetesConfig};
 use datastore::{Backend, WatchOptions};
 use follow::feeds::{self, FelixOptions};
 use futures::StreamExt as _;
-use model::ListOptions;
 use model::feed::{FeedEntry, FeedKey, NamespacedName};
 use model::v1::{PolicyKey, WorkloadEndpointKey};
+use model::{ListOptions, ProfileName};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use testkit::roles::RELEASES;
@@ -151,7 +151,8 @@ async fn native_objects(store: &KubernetesStore) -> Result<()> {
             bail!("no endpoint")
         };
         ensure!(
-            pod.labels.get("app") == Some("web") && pod.profile_ids == ["kns.shop", "ksa.shop.web"],
+            pod.labels.get("app") == Some("web")
+                && pod.profile_ids == ["kns.shop", "ksa.shop.web"].map(ProfileName::from),
             "{pod:?}"
         );
         ensure!(pod.ipv4_nets[0].to_string() == "10.1.2.3/32", "{pod:?}");

@@ -1,6 +1,7 @@
 //! Workload and host endpoints.
 
 use super::Faults;
+use crate::ProfileName;
 use crate::feed::{EndpointPort, HostEndpoint, Nat, Protocol, WorkloadEndpoint};
 use crate::kubernetes::qos::egress_mark;
 use api::QoSControls;
@@ -8,12 +9,12 @@ use api::scalars::{IpOrCidr, MacAddr};
 use api::words::{LABEL_SERVICE_ACCOUNT, NAMESPACE_LABEL_PREFIX, SERVICE_ACCOUNT_LABEL_PREFIX};
 use ipnet::IpNet;
 
-/// The state of an endpoint that is in use; there is no other.
+/// The state of an endpoint that is in use; there is no other state.
 const ACTIVE: &str = "active";
 
-/// A workload endpoint; none while it has no addresses, because nothing can be programmed for it yet.
+/// Converts a workload endpoint; `None` while it has no addresses, because nothing can be programmed for it yet.
 ///
-/// Labels that would pretend to come from a namespace or service account are dropped: a pod must not choose those.
+/// Labels that would claim to come from a namespace or service account are dropped: a pod must not choose those.
 #[must_use]
 pub fn workload(endpoint: api::WorkloadEndpoint, faults: &mut Faults) -> Option<WorkloadEndpoint> {
     let (mut metadata, spec) = (endpoint.metadata, endpoint.spec);
@@ -31,7 +32,7 @@ pub fn workload(endpoint: api::WorkloadEndpoint, faults: &mut Faults) -> Option<
         state: ACTIVE.to_owned(),
         name: spec.interface_name,
         mac: mac(&spec.mac, faults),
-        profile_ids: spec.profiles,
+        profile_ids: spec.profiles.into_iter().map(ProfileName::from).collect(),
         ipv4_nets,
         ipv6_nets,
         labels: metadata.labels.into(),
@@ -55,7 +56,7 @@ pub fn workload(endpoint: api::WorkloadEndpoint, faults: &mut Faults) -> Option<
         }
     }
     for (index, port) in spec.ports.into_iter().enumerate() {
-        // Ports without a name are the CNI plugin's: no rule can name them.
+        // Ports without a name are the CNI plugin's; no rule can refer to them.
         if !port.name.is_empty() {
             converted.ports.extend(named_port(index, port.name, port.protocol, port.port, faults));
         }
@@ -63,14 +64,14 @@ pub fn workload(endpoint: api::WorkloadEndpoint, faults: &mut Faults) -> Option<
     Some(converted)
 }
 
-/// A host endpoint.
+/// Converts a host endpoint.
 #[must_use]
 pub fn host(endpoint: api::HostEndpoint, faults: &mut Faults) -> HostEndpoint {
     let (metadata, spec) = (endpoint.metadata, endpoint.spec);
     let mut converted = HostEndpoint {
         name: spec.interface_name,
         labels: metadata.labels.into(),
-        profile_ids: spec.profiles,
+        profile_ids: spec.profiles.into_iter().map(ProfileName::from).collect(),
         ..HostEndpoint::default()
     };
     for (index, text) in spec.expected_ips.iter().enumerate() {
@@ -124,14 +125,14 @@ fn networks(place: &str, texts: &[IpOrCidr], faults: &mut Faults) -> Vec<IpNet> 
 }
 
 fn by_family(nets: Vec<IpNet>) -> (Vec<IpNet>, Vec<IpNet>) {
-    // Nearly all clusters have one family only.
+    // Nearly all clusters have only one family.
     if nets.iter().all(|net| matches!(net, IpNet::V4(_))) {
         return (nets, Vec::new());
     }
     nets.into_iter().partition(|net| matches!(net, IpNet::V4(_)))
 }
 
-/// The address in its usual spelling, whatever the user's.
+/// Returns the address in its usual spelling, whatever spelling the user chose.
 fn mac(mac: &MacAddr, faults: &mut Faults) -> String {
     if mac.is_empty() {
         return String::new();

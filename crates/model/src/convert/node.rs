@@ -1,4 +1,4 @@
-//! Nodes: the settings that Felix and BGP read one by one, and the node itself with its addresses.
+//! Nodes: the settings that Felix and BGP read individually, and the node itself with its addresses.
 
 use super::Faults;
 use crate::feed::{self, BgpAddress, BgpAddresses, ListedAddress, NodeAddresses, Wireguard};
@@ -9,7 +9,7 @@ use api::scalars::{Cidr, Ip, IpOrCidr};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// The settings of a host that come from its Node, by the names that Felix gives them.
+/// The settings of a host that come from its Node, by Felix's names.
 pub const HOST_SETTINGS: [&str; 5] = [
     "IpInIpTunnelAddr",
     "IPv4VXLANTunnelAddr",
@@ -21,15 +21,15 @@ pub const HOST_SETTINGS: [&str; 5] = [
 /// One setting that comes from a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// It has this value.
+    /// The setting has this value.
     Is(String),
-    /// It is not set.
+    /// The setting is not set.
     Unset,
-    /// It is set to something that cannot be read; the reason is among the faults.
+    /// The value cannot be read; the reason is among the faults.
     Unreadable,
 }
 
-/// The values of [`HOST_SETTINGS`], in that order.
+/// Returns the values of [`HOST_SETTINGS`], in that order.
 #[must_use]
 pub fn host_settings(node: &Node, faults: &mut Faults) -> [Setting; 5] {
     let spec = &node.spec;
@@ -59,7 +59,7 @@ fn ip(place: &str, text: &Ip, faults: &mut Faults) -> Option<IpAddr> {
     text.parse().map_err(|reason| faults.add(place, reason)).ok()
 }
 
-/// The node as other components need it: the object, and its addresses.
+/// Converts a node for other components: the object, and its addresses.
 #[must_use]
 pub fn node(object: Node, faults: &mut Faults) -> feed::Node {
     let addresses = addresses(&object, faults);
@@ -120,7 +120,7 @@ fn wireguard_addresses(node: &Node, faults: &mut Faults) -> [Option<IpAddr>; 2] 
     ]
 }
 
-/// The node's WireGuard keys and addresses; none when it has neither.
+/// Returns the node's WireGuard keys and addresses; `None` when it has neither.
 #[must_use]
 pub fn wireguard(node: &Node, faults: &mut Faults) -> Option<Wireguard> {
     let [interface_ipv4, interface_ipv6] = wireguard_addresses(node, faults);
@@ -133,7 +133,7 @@ pub fn wireguard(node: &Node, faults: &mut Faults) -> Option<Wireguard> {
     (wireguard != Wireguard::default()).then_some(wireguard)
 }
 
-/// The ranges that Kubernetes gave the node.
+/// Returns the ranges that Kubernetes assigned to the node.
 #[must_use]
 pub fn pod_ranges(node: &Node, faults: &mut Faults) -> Vec<IpNet> {
     let mut ranges = Vec::with_capacity(node.status.pod_cidrs.len());
@@ -146,7 +146,7 @@ pub fn pod_ranges(node: &Node, faults: &mut Faults) -> Vec<IpNet> {
     ranges
 }
 
-/// The block that stands for a range of the node, where addresses are not Calico's to manage.
+/// Returns the block that represents a range of the node, where Calico does not manage addresses.
 #[must_use]
 pub fn pod_range_block(node: &str, cidr: IpNet) -> AllocationBlock {
     AllocationBlock {

@@ -1,8 +1,8 @@
 //! Policies of every kind, and the rules of profiles.
 //!
-//! A policy whose selector cannot be read selects nothing, and says so: applied to the wrong endpoints it could open
-//! what another policy closes. A direction list that cannot be read means both directions; a rule list that cannot be
-//! read at all is one rule that denies everything. Single rules are the business of [`super::rule`].
+//! A policy whose selector cannot be read selects nothing, with a fault: applied to the wrong endpoints, it could open
+//! what another policy closes. A list of directions that cannot be read means both directions; a list of rules that
+//! cannot be read at all becomes one rule that denies everything. [`super::rule`] converts single rules.
 
 use super::Faults;
 use super::rule::{deny_everything, rules};
@@ -10,6 +10,7 @@ use super::selectors::{
     all_means_any_namespace, all_means_any_service_account, and, in_namespace, over_namespace,
     over_service_account, read,
 };
+use crate::TierName;
 use crate::feed::{Policy, PolicyType, ProfileRules, Rule};
 use crate::kubernetes::network_policy::kubernetes_network_policy;
 use api::codec::Extra;
@@ -21,12 +22,12 @@ use api::{
 };
 use selector::Selector;
 
-/// A policy of a namespace.
+/// Converts a policy of a namespace.
 #[must_use]
 pub fn namespaced(namespace: &str, spec: NetworkPolicySpec, faults: &mut Faults) -> Policy {
     let mut selection = Selection::new(&spec.selector, &spec.extra, faults);
     if namespace.contains(['\'', '"']) {
-        // Between quotes in a selector, such a name would be more than a name.
+        // Between the quotes of a selector, such a name would be more than a name.
         selection.refuse("metadata.namespace", "the namespace's name has quotes in it", faults);
     } else if !namespace.is_empty() {
         selection.narrow(&in_namespace(namespace));
@@ -35,7 +36,7 @@ pub fn namespaced(namespace: &str, spec: NetworkPolicySpec, faults: &mut Faults)
     let selector = selection.finish(faults);
     Policy {
         namespace: namespace.to_owned(),
-        tier: tier(spec.tier, &spec.extra, faults),
+        tier: tier(&spec.tier, &spec.extra, faults),
         order: spec.order.map(|order| order.0),
         inbound_rules: rule_list("ingress", spec.ingress, namespace, &spec.extra, faults),
         outbound_rules: rule_list("egress", spec.egress, namespace, &spec.extra, faults),
@@ -46,7 +47,7 @@ pub fn namespaced(namespace: &str, spec: NetworkPolicySpec, faults: &mut Faults)
     }
 }
 
-/// A policy of no namespace.
+/// Converts a global policy.
 #[must_use]
 pub fn global(spec: GlobalNetworkPolicySpec, faults: &mut Faults) -> Policy {
     let mut selection = Selection::new(&spec.selector, &spec.extra, faults);
@@ -63,7 +64,7 @@ pub fn global(spec: GlobalNetworkPolicySpec, faults: &mut Faults) -> Policy {
     }
     Policy {
         namespace: String::new(),
-        tier: tier(spec.tier, &spec.extra, faults),
+        tier: tier(&spec.tier, &spec.extra, faults),
         order: spec.order.map(|order| order.0),
         inbound_rules: rule_list("ingress", spec.ingress, "", &spec.extra, faults),
         outbound_rules: rule_list("egress", spec.egress, "", &spec.extra, faults),
@@ -77,7 +78,7 @@ pub fn global(spec: GlobalNetworkPolicySpec, faults: &mut Faults) -> Policy {
     }
 }
 
-/// A staged policy of a namespace; none when it proposes a deletion.
+/// Converts a staged policy of a namespace; `None` when it proposes a deletion.
 #[must_use]
 pub fn staged(namespace: &str, spec: &StagedNetworkPolicySpec, faults: &mut Faults) -> Option<Policy> {
     let action = spec.staged_action.clone();
@@ -88,7 +89,7 @@ pub fn staged(namespace: &str, spec: &StagedNetworkPolicySpec, faults: &mut Faul
     Some(with_action(namespaced(namespace, enforced, faults), action))
 }
 
-/// A staged policy of no namespace; none when it proposes a deletion.
+/// Converts a staged global policy; `None` when it proposes a deletion.
 #[must_use]
 pub fn staged_global(spec: &StagedGlobalNetworkPolicySpec, faults: &mut Faults) -> Option<Policy> {
     let action = spec.staged_action.clone();
@@ -99,7 +100,7 @@ pub fn staged_global(spec: &StagedGlobalNetworkPolicySpec, faults: &mut Faults) 
     Some(with_action(global(enforced, faults), action))
 }
 
-/// A staged Kubernetes policy; none when it proposes a deletion.
+/// Converts a staged Kubernetes policy; `None` when it proposes a deletion.
 #[must_use]
 pub fn staged_kubernetes(policy: &StagedKubernetesNetworkPolicy, faults: &mut Faults) -> Option<Policy> {
     let action = policy.spec.staged_action.clone();
@@ -107,7 +108,7 @@ pub fn staged_kubernetes(policy: &StagedKubernetesNetworkPolicy, faults: &mut Fa
         return None;
     }
     let mut metadata = policy.metadata.clone();
-    // Neither is part of what the policy says, and a uid need not be one of Kubernetes'.
+    // Neither is part of the policy's meaning, and a uid need not be one of Kubernetes'.
     metadata.uid.clear();
     metadata.resource_version.clear();
     let enforced = api::kubernetes::NetworkPolicy { metadata, spec: policy.spec.to_enforced() };
@@ -141,8 +142,9 @@ fn with_action(policy: Policy, action: StagedAction) -> Policy {
     Policy { staged_action, ..policy }
 }
 
-/// The rules of a profile. One without an action allows what it matches: Calico's tools take such rules of profiles, and only
-/// of profiles, and its Felix reads them so. An action that cannot be read is among the unread fields, and denies.
+/// Converts the rules of a profile. A rule without an action allows what it matches: Calico's tools accept such rules
+/// in profiles, and only there, and its Felix reads them so. An action that cannot be read is among the unread fields,
+/// and denies.
 #[must_use]
 pub fn profile_rules(mut spec: ProfileSpec, faults: &mut Faults) -> ProfileRules {
     for rule in spec.ingress.iter_mut().chain(&mut spec.egress).filter(|rule| rule.action.is_unset()) {
@@ -171,13 +173,13 @@ fn rule_list(
     rules(list, namespace, &format!("spec.{field}"), faults)
 }
 
-fn tier(tier: String, unread: &Extra, faults: &mut Faults) -> String {
+fn tier(tier: &str, unread: &Extra, faults: &mut Faults) -> TierName {
     for (field, instead) in [("tier", "taken as the default tier"), ("order", "taken as the last")] {
         if unread.contains_key(field) {
             faults.add(format!("spec.{field}"), format!("cannot be read; {instead}"));
         }
     }
-    if tier.is_empty() { DEFAULT_TIER.to_owned() } else { tier }
+    TierName::from(if tier.is_empty() { DEFAULT_TIER } else { tier })
 }
 
 fn types(types: &[api::PolicyType], unread: &Extra, faults: &mut Faults) -> Vec<PolicyType> {
@@ -204,7 +206,7 @@ fn hints(hints: &[PolicyPerformanceHint]) -> Vec<String> {
     hints.iter().map(ToString::to_string).collect()
 }
 
-/// The selector of a policy while it is joined. Once a part cannot be read, it selects nothing.
+/// The selector of a policy while its parts are joined. Once a part cannot be read, it selects nothing.
 struct Selection {
     text: String,
     refused: bool,

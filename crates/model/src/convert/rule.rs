@@ -1,16 +1,17 @@
 //! Rules of policies and profiles.
 //!
-//! A rule of which a part cannot be read denies what it might have matched. The parts that can be read stay; the others
-//! are dropped, and the action becomes `Deny`. Dropping a part must never make the rule match less:
+//! A rule with a part that cannot be read denies what it might have matched. The parts that can be read stay; the
+//! others are dropped, and the action becomes `Deny`. Dropping a part must never make the rule match less:
 //!
 //! - A positive condition (`nets`, `ports`, `selector`, `protocol`, ...) is dropped whole, even if only one of its items
 //!   is unreadable: that item might have been any address or port.
-//! - Of a negative condition (`notNets`, `notPorts`) only the unreadable items go: fewer exceptions match more.
-//! - Ports and ICMP types have no meaning without a protocol, so they go with it.
-//! - The clause that keeps a rule of a namespace inside of it stays, whatever happens to the selector beside it.
+//! - Of a negative condition (`notNets`, `notPorts`) only the unreadable items are dropped: fewer exceptions match
+//!   more.
+//! - Ports and ICMP types have no meaning without a protocol, so they are dropped with it.
+//! - The condition that keeps a rule within its namespace stays, whatever happens to the selector beside it.
 //!
-//! A `Log` rule decides nothing; where it cannot be read it is left out. A field that this version does not know is a
-//! part that cannot be read: it may have been a condition.
+//! A `Log` rule decides nothing; one that cannot be read is left out. A field that this version does not know counts as
+//! a part that cannot be read: it may be a condition.
 
 use super::Faults;
 use super::selectors::{
@@ -26,11 +27,11 @@ use ipnet::IpNet;
 use selector::Selector;
 use std::fmt;
 
-/// What a field is called that this version does not know, or that holds something it cannot hold.
+/// The reason for a field that this version does not know, or that has a value it cannot have.
 const UNKNOWN: &str = "this version cannot read this field; the rule denies what it might match";
 const DENIES: &str = "the rule denies what it might match";
 
-/// The rules of a list at `place`, for a policy in this namespace (empty for none).
+/// Converts the list of rules at `place`, for a policy in this namespace (empty for global policies).
 #[must_use]
 pub fn rules(rules: Vec<api::Rule>, namespace: &str, place: &str, faults: &mut Faults) -> Vec<Rule> {
     let mut converted = Vec::with_capacity(rules.len());
@@ -44,13 +45,13 @@ pub fn rules(rules: Vec<api::Rule>, namespace: &str, place: &str, faults: &mut F
     converted
 }
 
-/// The rule that stands for a whole list of rules that cannot be read.
+/// The rule that replaces a list of rules that cannot be read at all.
 #[must_use]
 pub fn deny_everything() -> Rule {
     Rule { action: RuleAction::Deny, ..Rule::default() }
 }
 
-/// One rule, and what of it could not be read. No rule for an unreadable one that only logs.
+/// Converts one rule, and reports what cannot be read. An unreadable rule that only logs gives no rule.
 fn convert(rule: api::Rule, namespace: &str) -> (Option<Rule>, Faults) {
     let mut faults = Faults::new();
     let faults_of = &mut faults;
@@ -108,12 +109,12 @@ fn convert(rule: api::Rule, namespace: &str) -> (Option<Rule>, Faults) {
         return (None, faults);
     }
     converted.action = RuleAction::Deny;
-    // A proxy's condition: the kernel would not see it, and denies without it.
+    // A proxy checks this condition. The kernel cannot, so it denies without it.
     converted.http = None;
     (Some(converted), faults)
 }
 
-/// A field of a part of the rule. It is written out only when something is wrong with it, which is hardly ever.
+/// The path of a field in a rule. It is only written out when something is wrong, which is hardly ever.
 #[derive(Clone, Copy)]
 struct Field<'a>(&'a str, &'static str);
 
@@ -129,7 +130,7 @@ fn unknown_fields(place: impl fmt::Display, extra: &Extra, faults: &mut Faults) 
     }
 }
 
-/// A protocol, or none where it cannot be read.
+/// Converts a protocol; `None` if it cannot be read.
 fn protocol(place: &str, written: Option<api::scalars::Protocol>, faults: &mut Faults) -> Option<Protocol> {
     let written = match Protocol::try_from(written?) {
         Ok(Protocol::Number(0)) => "0".to_owned(),
@@ -140,7 +141,7 @@ fn protocol(place: &str, written: Option<api::scalars::Protocol>, faults: &mut F
     None
 }
 
-/// An ICMP message, or none where it cannot be read or stands beside another protocol.
+/// Converts an ICMP message; `None` if it cannot be read or comes with another protocol.
 fn icmp(
     place: &str,
     icmp: Option<Box<ICMPFields>>,
@@ -163,12 +164,12 @@ fn icmp(
     None
 }
 
-/// Which ports can be in a rule.
+/// The kinds of ports that a rule can have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PortUse {
     /// Numbers and names: the protocol has ports.
     All,
-    /// Only names, which carry their own protocol.
+    /// Only names, which imply their own protocol.
     Named,
     /// None: the protocol could not be read, or has no ports.
     None,
@@ -185,7 +186,7 @@ impl PortUse {
         }
     }
 
-    /// The port, where it can be in the rule.
+    /// Returns the port, if the rule can have it.
     fn take(self, port: &api::scalars::Port) -> Option<Port> {
         use api::scalars::Port as Written;
         match port {
@@ -220,7 +221,8 @@ fn end(place: &str, entity: EntityRule, namespace: &str, ports: PortUse, faults:
     }
 }
 
-/// The negated selector. Both together must keep the limits of the selector language, because one set stands for both.
+/// Converts the negated selector. The joined selectors must also keep the limits of the language, because they become
+/// one set.
 fn not_selector(selector: Option<&Selector>, text: &str) -> Result<Option<Selector>, String> {
     let negated = read(text)?;
     if let (Some(selector), Some(negated)) = (selector, &negated) {
@@ -229,7 +231,7 @@ fn not_selector(selector: Option<&Selector>, text: &str) -> Result<Option<Select
     Ok(negated)
 }
 
-/// Whether a list says what is matched, or what is not.
+/// Whether a list contains what must match, or what must not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sign {
     Positive,
@@ -275,7 +277,7 @@ fn port_list(
     kept
 }
 
-/// The service, in the policy's own namespace where none is named.
+/// Returns the service; without a namespace it is one of the policy's own.
 fn service(
     place: Field<'_>,
     service: Option<Box<ServiceMatch>>,
@@ -295,7 +297,7 @@ fn service(
     Some((namespace, service.name))
 }
 
-/// The one selector of a rule end: `(namespaces) && ((service accounts) && (endpoints))`.
+/// Joins the selectors of a rule end: `(namespaces) && ((service accounts) && (endpoints))`.
 fn joined_selector(
     place: &str,
     entity: &EntityRule,
@@ -326,7 +328,7 @@ fn joined_selector(
         }
         None => String::new(),
     };
-    // Text that is only a selector together with its neighbours is none.
+    // Text that is a selector only together with its neighbours is not a selector.
     let own = read(entity.selector.as_str()).unwrap_or_else(|reason| {
         fault("selector", reason);
         None
@@ -336,7 +338,7 @@ fn joined_selector(
         ("", one) | (one, "") => one.to_owned(),
         (accounts, endpoints) => format!("({accounts}) && ({endpoints})"),
     };
-    // Without any selector, a rule of a namespace is about addresses everywhere.
+    // Without any selector, a rule of a namespace applies to addresses everywhere.
     let is_about_endpoints = !entity.selector.is_empty()
         || !entity.not_selector.is_empty()
         || !entity.namespace_selector.is_empty()
@@ -358,7 +360,7 @@ fn is_empty(accounts: &ServiceAccountMatch) -> bool {
     accounts.names.is_empty() && accounts.selector.is_empty()
 }
 
-/// The condition on service accounts; empty for none. An error names the field.
+/// Returns the condition on service accounts; empty if there is none. An error names the field.
 fn service_accounts(accounts: &ServiceAccountMatch) -> Result<String, (&'static str, String)> {
     if !accounts.extra.is_empty() {
         return Err(("serviceAccounts", UNKNOWN.to_owned()));

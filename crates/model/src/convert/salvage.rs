@@ -1,11 +1,11 @@
-//! What can be read of a policy or profile that cannot be read as a whole.
+//! Salvages the readable parts of a policy or profile that cannot be read as a whole.
 //!
-//! Reading an object is all or nothing: one rule with a number where a text belongs loses the policy, and with it
-//! everything that the policy forbids. Here the object is read again field by field. A field that resists is moved,
-//! under its own name, to the place for fields that this version does not know, where the conversion of rules and
-//! policies finds it and fails closed.
+//! Reading an object is all or nothing: one rule with a number in place of text loses the policy, and with it
+//! everything that the policy denies. Here the object is read again field by field. A field that cannot be read is
+//! moved, under its own name, to the fields that this version does not know. There the conversion of rules and policies
+//! finds it and fails closed.
 //!
-//! Only for code that enforces policy. Such an object must never be written back.
+//! Only for code that enforces policy. A salvaged object must never be written back.
 
 use crate::key::ResourceKey;
 use crate::names::{policy_tier, restore_policy_name};
@@ -14,7 +14,8 @@ use api::{EntityRule, Kind, ObjectMeta, Resource, Rule};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-/// The readable part of an object of a kind that has rules; `None` for other kinds, and for what is not an object at all.
+/// Returns the readable part of an object whose kind has rules; `None` for other kinds, and for what is not an object
+/// at all.
 #[must_use]
 pub fn salvage(kind: Kind, mut object: Value) -> Option<Resource> {
     if !has_rules(kind) {
@@ -40,7 +41,7 @@ pub fn salvage(kind: Kind, mut object: Value) -> Option<Resource> {
     Some(resource)
 }
 
-/// The readable part of bytes in etcd that are not a value of their key.
+/// Returns the readable part of bytes in etcd that are not a valid value of their key.
 #[must_use]
 pub fn from_store(key: &ResourceKey, bytes: &[u8]) -> Option<Resource> {
     if !has_rules(key.kind) {
@@ -48,7 +49,7 @@ pub fn from_store(key: &ResourceKey, bytes: &[u8]) -> Option<Resource> {
     }
     let mut resource = salvage(key.kind, serde_json::from_slice(bytes).ok()?)?;
     if let Some(tier) = policy_tier(&resource).map(str::to_owned) {
-        // The name in the key is as good as one that cannot be read.
+        // The name in the key can replace one that cannot be read.
         let _ = restore_policy_name(resource.metadata_mut(), &tier);
     }
     let metadata = resource.metadata_mut();
@@ -59,8 +60,8 @@ pub fn from_store(key: &ResourceKey, bytes: &[u8]) -> Option<Resource> {
     Some(resource)
 }
 
-/// The fields of an unreadable object that cannot be read even alone, such as `spec.cidr`: where to look for the
-/// mistake. Empty when the bytes are not an object at all.
+/// Returns the fields of an unreadable object that cannot be read even individually, such as `spec.cidr`: the places to
+/// look for the mistake. Empty when the bytes are not an object at all.
 #[must_use]
 pub fn unreadable_fields(kind: Kind, bytes: &[u8]) -> Vec<String> {
     let Ok(Value::Object(mut object)) = serde_json::from_slice(bytes) else { return Vec::new() };
@@ -79,7 +80,7 @@ pub fn unreadable_fields(kind: Kind, bytes: &[u8]) -> Vec<String> {
     paths
 }
 
-/// Whether objects of this kind hold rules that somebody enforces.
+/// Whether objects of this kind have rules that are enforced.
 #[must_use]
 pub fn has_rules(kind: Kind) -> bool {
     kind == Kind::Profile || kind.is_tiered_policy()
@@ -104,7 +105,7 @@ fn parts(resource: &mut Resource) -> Option<Parts<'_>> {
     }
 }
 
-/// The rules of one direction; the value itself where it is not a list.
+/// The rules of one direction; the value itself if it is not a list.
 fn take_rules(spec: &mut Value, name: &str) -> Result<Vec<Rule>, Value> {
     match spec.as_object_mut().and_then(|fields| fields.remove(name)) {
         None | Some(Value::Null) => Ok(Vec::new()),
@@ -113,13 +114,13 @@ fn take_rules(spec: &mut Value, name: &str) -> Result<Vec<Rule>, Value> {
     }
 }
 
-/// A rule, with everything that resists in its `extra`, or in that of its ends.
+/// Reads a rule. Everything that cannot be read goes into its `extra`, or into that of its ends.
 fn rule(mut value: Value) -> Rule {
     if let Ok(rule) = from_value::<Rule>(&value) {
         return rule;
     }
     if !value.is_object() {
-        // A rule of a profile may do without an action; one that is not a rule at all must not pass for such a one.
+        // A rule of a profile may lack an action. Something that is not a rule at all must not pass for such a rule.
         return Rule { extra: Extra::from_iter([("value".to_owned(), value)]), ..Rule::default() };
     }
     let source = take_end(&mut value, "source");
@@ -155,8 +156,8 @@ fn take_unreadable<T: DeserializeOwned>(object: &mut Value) -> Extra {
     take_unreadable_with(object, |field| from_value::<T>(field).is_ok())
 }
 
-/// Removes the fields of an object that cannot be read even alone. What is not an object is removed whole, under the name
-/// `value`.
+/// Removes the fields of an object that cannot be read even individually. What is not an object is removed as a whole,
+/// under the name `value`.
 fn take_unreadable_with(object: &mut Value, readable: impl Fn(&Value) -> bool) -> Extra {
     let Value::Object(fields) = object else {
         let value = std::mem::replace(object, Value::Object(Map::new()));

@@ -1,8 +1,8 @@
-//! Joining selectors: namespace and service-account selectors become conditions on labels that endpoints inherit.
+//! Joins selectors: those of namespaces and service accounts become conditions on labels that endpoints inherit.
 //!
-//! The texts are Calico's to the letter, because the name of an IP set is computed from them. Every part is parsed by
-//! itself before it is joined: text that is only a selector together with its neighbours (`a) || (b`) would escape from
-//! its namespace, and is refused.
+//! The texts are Calico's to the letter, because the names of IP sets are computed from them. Every part is parsed on
+//! its own before it is joined: text that is a selector only together with its neighbours (`a) || (b`) would escape
+//! from its namespace, and is an error.
 
 use api::scalars::SelectorText;
 use api::words::{
@@ -10,7 +10,7 @@ use api::words::{
 };
 use selector::Selector;
 
-/// The selector that the text is, or why it is none; no selector for no text.
+/// Parses a selector, or returns the reason why it cannot be read; `None` for empty text.
 pub(super) fn read(text: &str) -> Result<Option<Selector>, String> {
     if text.is_empty() {
         return Ok(None);
@@ -23,7 +23,7 @@ pub(super) fn in_namespace(namespace: &str) -> String {
     format!("{LABEL_NAMESPACE} == '{namespace}'")
 }
 
-/// Whether a text can stand between quotes in a selector.
+/// Whether a text can be put between quotes in a selector.
 fn is_quotable(text: &str) -> bool {
     !text.contains(['\'', '"'])
 }
@@ -52,22 +52,22 @@ pub(super) fn has_service_account_name(names: &[String]) -> Result<String, Strin
     Selector::parse(&text).map(|selector| selector.canonical().to_owned()).map_err(|error| error.to_string())
 }
 
-/// Any namespace, where a selector of namespaces says `all()`.
+/// Allows any namespace, if a selector of namespaces is `all()`.
 pub(super) fn all_means_any_namespace(text: &str) -> String {
     text.replace("all()", &format!("has({LABEL_NAMESPACE})"))
 }
 
-/// No namespace, where a selector of namespaces says `global()`.
+/// Allows no namespace, if a selector of namespaces is `global()`.
 pub(super) fn global_means_no_namespace(text: &str) -> String {
     text.replace("global()", &format!("!has({LABEL_NAMESPACE})"))
 }
 
-/// Any service account, where a selector of service accounts says `all()`.
+/// Allows any service account, if a selector of service accounts is `all()`.
 pub(super) fn all_means_any_service_account(text: &str) -> String {
     text.replace("all()", &format!("has({LABEL_SERVICE_ACCOUNT})"))
 }
 
-/// Both conditions; the first one may be missing.
+/// Joins two conditions; the first may be empty.
 pub(super) fn and(current: &str, further: &str) -> String {
     if current.is_empty() { further.to_owned() } else { format!("({current}) && {further}") }
 }

@@ -1,6 +1,7 @@
 //! Network sets, address pools and tiers.
 
 use super::Faults;
+use crate::ProfileName;
 use crate::feed::{IpPool, NetworkSet, RuleAction, Tier};
 use api::scalars::IpOrCidr;
 use api::words::{LABEL_NAMESPACE, NAMESPACE_PROFILE_PREFIX};
@@ -10,17 +11,18 @@ use ipnet::IpNet;
 /// The device of pools that use IP in IP.
 const IPIP_DEVICE: &str = "tunl0";
 
-/// A network set of a namespace. It carries the namespace's label, and inherits the labels of its profile.
+/// Converts a network set of a namespace. It gets the namespace's label, and inherits the labels of the namespace's
+/// profile.
 #[must_use]
 pub fn namespaced_set(set: api::NetworkSet, faults: &mut Faults) -> NetworkSet {
     let namespace = set.metadata.namespace;
     let mut labels = set.metadata.labels;
-    let profile_ids = vec![format!("{NAMESPACE_PROFILE_PREFIX}{namespace}")];
+    let profile_ids = vec![ProfileName::from(format!("{NAMESPACE_PROFILE_PREFIX}{namespace}"))];
     labels.insert(LABEL_NAMESPACE.to_owned(), namespace);
     NetworkSet { nets: nets(&set.spec.nets, faults), labels: labels.into(), profile_ids }
 }
 
-/// A network set of no namespace.
+/// Converts a global network set.
 #[must_use]
 pub fn global_set(set: GlobalNetworkSet, faults: &mut Faults) -> NetworkSet {
     NetworkSet {
@@ -41,7 +43,7 @@ fn nets(texts: &[IpOrCidr], faults: &mut Faults) -> Vec<IpNet> {
     nets
 }
 
-/// A pool; none when its range cannot be read.
+/// Converts a pool; `None` when its range cannot be read.
 #[must_use]
 pub fn pool(spec: IPPoolSpec, faults: &mut Faults) -> Option<IpPool> {
     let cidr = match spec.cidr.parse() {
@@ -73,7 +75,7 @@ pub fn pool(spec: IPPoolSpec, faults: &mut Faults) -> Option<IpPool> {
     })
 }
 
-/// A tier. Whatever is not `Pass` denies.
+/// Converts a tier. Every default action other than `Pass` denies.
 #[must_use]
 pub fn tier(spec: &TierSpec) -> Tier {
     Tier {

@@ -1,4 +1,4 @@
-//! Tables: what is stored, and what it is in a feed. Expected texts are what Calico's own conversion gives.
+//! Tables of stored objects with the values in a feed. The expected texts are those of Calico's own conversion.
 
 #![expect(clippy::needless_pass_by_value, reason = "rows of tables are made where they are used")]
 
@@ -36,7 +36,7 @@ fn selector(text: &str) -> selector::Selector {
     selector::Selector::parse(text).unwrap()
 }
 
-/// The selector of a rule's end; none for no text.
+/// The selector of a rule's end; `None` for empty text.
 fn end_selector(text: &str) -> Option<selector::Selector> {
     (!text.is_empty()).then(|| selector(text))
 }
@@ -99,10 +99,10 @@ fn the_other_fields_of_a_policy() {
     assert_eq!(policy.types, [PolicyType::Ingress, PolicyType::Egress]);
     assert!(policy.pre_dnat && policy.apply_on_forward && !policy.do_not_track);
     assert_eq!(policy.performance_hints, ["AssumeNeededOnEveryNode"]);
-    assert_eq!(namespaced(json!({})).0.tier, "default");
+    assert_eq!(namespaced(json!({})).0.tier.as_str(), "default");
 }
 
-/// One rule of a policy in `shop`, and the paths of what cannot be read.
+/// Converts one rule of a policy in `shop`; also returns the paths that cannot be read.
 fn rule_of(rule: Value) -> (Option<crate::feed::Rule>, Vec<String>) {
     let (policy, faults) = namespaced(json!({"ingress": [rule]}));
     let paths = faults.iter().map(|fault| fault.path.replace("spec.ingress[0].", "")).collect();
@@ -140,7 +140,7 @@ fn selectors_of_rule_ends() {
         assert_eq!(rule.source.selector, end_selector(&text), "{end}");
         assert_eq!((rule.action, faults.len()), (RuleAction::Allow, 0), "{end} {faults:?}");
     }
-    // Without a namespace of its own, a rule says no more than it says.
+    // Without a namespace of its own, a rule means exactly what it says.
     let (policy, _) = global(json!({"egress": [{"action": "Pass", "destination": {"selector": "has(a)"}}]}));
     assert_eq!(policy.outbound_rules[0].destination.selector, end_selector("has(a)"));
     assert_eq!(policy.outbound_rules[0].action, RuleAction::Pass);
@@ -159,7 +159,7 @@ fn only_in_a_profile_a_rule_without_an_action_allows() {
     };
     assert_eq!(of_profile(json!({})), (RuleAction::Allow, 0));
     assert_eq!(of_profile(json!({"action": "Pass"})), (RuleAction::Pass, 0));
-    // What was meant is not known here, so it denies.
+    // The intended action is unknown, so the rule denies.
     assert_eq!(of_profile(json!({"action": "None"})), (RuleAction::Deny, 1));
     assert_eq!(of_profile(json!({"action": 7})), (RuleAction::Deny, 1));
     assert_eq!(of_profile(json!({"protocol": {"odd": 1}})), (RuleAction::Deny, 1));
@@ -183,15 +183,15 @@ fn matches_of_rules() {
     assert_eq!(nets, ["10.0.0.0/8", "1.2.3.4/32"]);
     assert_eq!(rule.source.not_nets[0].to_string(), "10.0.0.1/32");
     assert_eq!(rule.destination.ports.len(), 3);
-    // A service of no namespace is one of the policy's own.
+    // A service without a namespace is in the policy's own.
     assert_eq!(rule.destination.service, Some(("shop".to_owned(), "web".to_owned())));
     assert_eq!(rule.annotations["a"], "b");
     assert!(rule.http.is_some());
 }
 
 #[test]
-fn what_cannot_be_read_in_a_rule_denies_what_it_might_match() {
-    // The rule, the fields that cannot be read, and what is left of it.
+fn a_rule_with_unreadable_parts_denies_what_it_might_match() {
+    // The rule, the fields that cannot be read, and what remains of the rule.
     type Check = fn(&crate::feed::Rule) -> bool;
     let table: &[(Value, &[&str], Check)] = &[
         (json!({"action": "Maybe"}), &["action"], |_| true),
@@ -237,7 +237,7 @@ fn what_cannot_be_read_in_a_rule_denies_what_it_might_match() {
             |rule| rule.source.selector == end_selector("has(pcns.x)"),
         ),
         (
-            // Text that is a selector only together with its neighbours would leave its namespace.
+            // Text that is a selector only together with its neighbours would escape from its namespace.
             json!({"action": "Allow", "source": {"selector": "has(a)) || (has(b)"}}),
             &["source.selector"],
             |rule| rule.source.selector == end_selector("projectcalico.org/namespace == 'shop'"),
@@ -371,7 +371,7 @@ fn workload_endpoints() {
     assert_eq!(text(&endpoint.allow_spoofed_source_prefixes), ["8.8.8.0/24"]);
     assert_eq!((endpoint.state.as_str(), endpoint.mac.as_str()), ("active", "ee:ee:ee:ee:ee:01"));
     let labels: Vec<(&str, &str)> = endpoint.labels.iter().collect();
-    // A pod cannot pretend to be in another namespace.
+    // A pod cannot claim to be in another namespace.
     assert_eq!(labels, [("app", "web"), ("projectcalico.org/serviceaccount", "default")]);
     assert_eq!((endpoint.ports.len(), endpoint.ipv4_nat.len(), endpoint.ipv6_nat.len()), (1, 1, 0));
     assert_eq!((endpoint.generate_name.as_str(), endpoint.annotations["x"].as_str()), ("web-", "y"));
@@ -399,7 +399,7 @@ fn host_endpoints_sets_pools_and_tiers() {
     assert_eq!(set.nets.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.0/8", "1.1.1.1/32"]);
     assert_eq!(
         (set.profile_ids, set.labels.get("projectcalico.org/namespace").unwrap()),
-        (vec!["kns.shop".to_owned()], "shop")
+        (vec!["kns.shop".into()], "shop")
     );
 
     for (spec, ipip, interface, vxlan, automatic) in [
@@ -480,7 +480,7 @@ fn nodes() {
     let lengths = [bgp.ipv4, bgp.ipv6].map(|address| address.map(|address| address.has_length));
     assert_eq!(lengths, [Some(true), Some(false)]);
     assert_eq!((addresses.vxlan.len(), addresses.wireguard.len(), addresses.ipip.is_some()), (0, 1, true));
-    // The device's address is read twice, and reported once.
+    // The device's address is read twice, but reported once.
     assert_eq!(paths(&faults), ["spec.ipv4VXLANTunnelAddr", "status.podCIDRs[1]"]);
     let Resource::Node(empty) = read(Kind::Node, json!({"metadata": {"name": "n"}})) else { panic!() };
     assert_eq!(node::wireguard(&empty, &mut faults), None);
@@ -488,7 +488,7 @@ fn nodes() {
 }
 
 #[test]
-fn what_cannot_be_read_of_a_whole_object_is_missing_and_the_rest_is_there() {
+fn unreadable_fields_of_whole_objects_are_missing() {
     let mut faults = Faults::new();
     let object = json!({"metadata": {"name": "n", "labels": {"a": "b"}}, "spec": {
         "bgp": {"ipv4Address": "nonsense", "ipv6Address": "10.0.0.1/24"},
@@ -592,7 +592,7 @@ fn one_bad_rule_does_not_lose_the_policy() {
     let Some(Resource::NetworkPolicy(policy)) = pair.as_resource().cloned() else { panic!() };
     let policy = policy::namespaced("shop", policy.spec, &mut Faults::new());
     assert_eq!(policy.inbound_rules[0].action, RuleAction::Deny);
-    // Where the mistake is, for the person who corrects it.
+    // The place of the mistake, for the person who corrects it.
     for (kind, text, fields) in [
         (
             Kind::IPPool,

@@ -1,4 +1,5 @@
-//! IPAM's values as resources, both ways: in Kubernetes, blocks, claims, handles and settings are custom resources.
+//! IPAM's values as resources, in both directions: in Kubernetes, blocks, claims, handles and settings are custom
+//! resources.
 
 use super::CrdError;
 use crate::HandleId;
@@ -20,7 +21,7 @@ use std::collections::BTreeMap;
 /// The name of the one object that holds IPAM's settings.
 pub const CONFIG_NAME: &str = api::words::GLOBAL_NAME;
 
-/// The kind and name of the custom resource behind a key of IPAM; `None` for other keys.
+/// Returns the kind and name of the custom resource for a key of IPAM; `None` for other keys.
 #[must_use]
 pub fn resource_name(key: &Key) -> Option<(Kind, String)> {
     match key {
@@ -32,7 +33,7 @@ pub fn resource_name(key: &Key) -> Option<(Kind, String)> {
     }
 }
 
-/// The labels by which the API server can narrow down a list of claims.
+/// The labels with which the API server can narrow down a list of claims.
 #[must_use]
 pub fn affinity_labels_to_match(options: &ListOptions) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::new();
@@ -50,7 +51,7 @@ pub fn affinity_labels_to_match(options: &ListOptions) -> BTreeMap<String, Strin
     labels
 }
 
-/// The resource that stands for a value of IPAM, with the pair's revision and uid; `None` for other pairs.
+/// Returns the resource for a value of IPAM, with the pair's revision and uid; `None` for other pairs.
 #[must_use]
 pub fn to_resource(pair: &KvPair) -> Option<Resource> {
     let (_, name) = resource_name(&pair.key)?;
@@ -88,10 +89,10 @@ pub fn to_resource(pair: &KvPair) -> Option<Resource> {
     }
 }
 
-/// The value of IPAM that a resource stands for, under IPAM's key.
+/// Returns the value of IPAM that a resource represents, under IPAM's key.
 ///
 /// # Errors
-/// When the resource is of another kind, or does not name a range.
+/// When the resource is of another kind, or has no valid range.
 pub fn from_resource(resource: Resource) -> Result<KvPair, CrdError> {
     let metadata = resource.metadata();
     let (name, revision) = (metadata.name.clone(), metadata.resource_version.clone());
@@ -147,7 +148,7 @@ fn range(kind: Kind, name: &str, cidr: &Cidr) -> Result<IpNet, CrdError> {
     })
 }
 
-/// An ordinal as the resource writes it. Blocks have at most 4096 addresses.
+/// An ordinal as it is written in the resource. Blocks have at most 4096 addresses.
 fn number(ordinal: usize) -> i64 {
     i64::try_from(ordinal).unwrap_or(i64::MAX)
 }

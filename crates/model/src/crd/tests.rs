@@ -1,4 +1,4 @@
-//! Custom resources: those of a real cluster go both ways, and the habits of older releases are understood.
+//! Custom resources: those of a real cluster are read and written back, and the forms of older releases are understood.
 
 use super::*;
 use crate::key::{AffinityType, BlockAffinityKey, IpVersion, ListOptions};
@@ -18,7 +18,7 @@ fn of_a_cluster() -> Vec<(Kind, Value)> {
         .collect()
 }
 
-/// Without what only the API server sets.
+/// Removes what only the API server sets.
 fn as_written(mut object: Value) -> Value {
     let metadata = object["metadata"].as_object_mut().unwrap();
     metadata.remove("creationTimestamp");
@@ -44,12 +44,12 @@ fn a_cluster_is_read_and_written_back() {
         assert_ne!(resource.metadata().uid, object["metadata"]["uid"].as_str().unwrap());
         let mut written = to_crd(resource).unwrap();
         if written["status"] == json!({}) {
-            // The API server keeps no empty status that comes with the object.
+            // The API server does not keep an empty status that is sent with the object.
             written.as_object_mut().unwrap().remove("status");
         }
         let mut expected = as_written(object.clone());
         if is_ipam(kind) {
-            // These were stored without a time of creation; now they have the custom resource's.
+            // These were stored without a creation time; now they have that of the custom resource.
             let mut stored: Value = serde_json::from_str(
                 object["metadata"]["annotations"][METADATA_ANNOTATION].as_str().unwrap(),
             )
@@ -62,7 +62,7 @@ fn a_cluster_is_read_and_written_back() {
 }
 
 #[test]
-fn a_text_is_read_as_its_value_is() {
+fn text_and_value_are_read_alike() {
     let bookkeeping = json!([{"manager": "m", "fieldsV1": {"f:spec": {}}}]);
     let more = [
         (
@@ -184,7 +184,7 @@ fn names_of_policies() {
         assert_eq!(read(kind, "default.a", "", Some("{}")), "a");
         assert_eq!(read(kind, "default.a", "default", Some(r#"{"name":"default.a"}"#)), "default.a");
         assert_eq!(read(kind, "sec.a", "sec", Some("{}")), "sec.a");
-        // Nobody but a user wrote this one, and meant what it says.
+        // Only a user can have written this one, and it means what it says.
         assert_eq!(read(kind, "default.a", "default", None), "default.a");
     }
 }
@@ -245,7 +245,7 @@ fn claims_are_labelled_and_their_old_forms_read() {
 }
 
 #[test]
-fn what_has_no_other_form_is_an_error() {
+fn objects_without_another_form_are_errors() {
     let node: Resource = api::Node::new("", "n", api::NodeSpec::default()).into();
     assert!(matches!(to_crd(&node), Err(CrdError::NotACustomResource(Kind::Node))));
     assert!(matches!(from_crd(Kind::Node, json!({})), Err(CrdError::NotACustomResource(Kind::Node))));

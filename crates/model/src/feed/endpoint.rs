@@ -1,6 +1,7 @@
-//! Endpoints, network sets, pools and WireGuard keys as they are calculated with.
+//! Endpoints, network sets, pools and WireGuard keys in the form that is used for calculation.
 
 use super::{Labels, Protocol, TextMap};
+use crate::ProfileName;
 use api::{IPIPMode, IPPoolAllowedUse, QoSControls, VXLANMode};
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -8,29 +9,29 @@ use std::net::IpAddr;
 /// A workload endpoint.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkloadEndpoint {
-    /// Whether it is in use: `active`.
+    /// The state: `active` when in use.
     pub state: String,
-    /// The host's interface.
+    /// The host's end of the workload's interface.
     pub name: String,
-    /// The container or machine that holds the endpoint now.
+    /// The container or machine that currently holds the endpoint.
     pub active_instance_id: String,
-    /// The hardware address of the workload's side, as text; empty when it is not known.
+    /// The hardware address of the workload's end, as text; empty when unknown.
     pub mac: String,
-    /// The profiles, the first first.
-    pub profile_ids: Vec<String>,
+    /// The profiles, in order of precedence.
+    pub profile_ids: Vec<ProfileName>,
     /// The IPv4 addresses.
     pub ipv4_nets: Vec<IpNet>,
     /// The IPv6 addresses.
     pub ipv6_nets: Vec<IpNet>,
-    /// Second addresses, IPv4.
+    /// Second IPv4 addresses (NAT).
     pub ipv4_nat: Vec<Nat>,
-    /// Second addresses, IPv6.
+    /// Second IPv6 addresses (NAT).
     pub ipv6_nat: Vec<Nat>,
     /// The labels.
     pub labels: Labels,
     /// The named ports.
     pub ports: Vec<EndpointPort>,
-    /// The prefix that the workload's name was generated from.
+    /// The prefix from which the workload's name was generated.
     pub generate_name: String,
     /// Source addresses that the workload may use besides its own.
     pub allow_spoofed_source_prefixes: Vec<IpNet>,
@@ -40,7 +41,7 @@ pub struct WorkloadEndpoint {
     pub qos_controls: Option<Box<QoSControls>>,
 }
 
-/// A second address for one of an endpoint's own.
+/// A second address that is translated to one of the endpoint's own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nat {
     /// The endpoint's own address.
@@ -63,23 +64,23 @@ pub struct EndpointPort {
 /// A host endpoint.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostEndpoint {
-    /// The interface, `*` for all, or empty: then it is found by its addresses.
+    /// The interface, or `*` for all; if empty, the endpoint is found by its addresses.
     pub name: String,
-    /// The addresses it is found by and stands for, IPv4.
+    /// The IPv4 addresses by which it is found, and which it brings into sets.
     pub expected_ipv4_addrs: Vec<IpAddr>,
-    /// The addresses it is found by and stands for, IPv6.
+    /// The IPv6 addresses by which it is found, and which it brings into sets.
     pub expected_ipv6_addrs: Vec<IpAddr>,
     /// The labels.
     pub labels: Labels,
-    /// The profiles, the first first.
-    pub profile_ids: Vec<String>,
+    /// The profiles, in order of precedence.
+    pub profile_ids: Vec<ProfileName>,
     /// The named ports.
     pub ports: Vec<EndpointPort>,
-    /// The mark for packets that leave the cluster, from the annotation that endpoints of hosts take.
+    /// The DSCP mark for packets that leave the cluster, from the annotation that host endpoints may have.
     pub qos_controls: Option<Box<QoSControls>>,
 }
 
-/// A network set, global or of a namespace.
+/// A network set, global or in a namespace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NetworkSet {
     /// The networks.
@@ -87,7 +88,7 @@ pub struct NetworkSet {
     /// The labels.
     pub labels: Labels,
     /// The profiles whose labels it inherits.
-    pub profile_ids: Vec<String>,
+    pub profile_ids: Vec<ProfileName>,
 }
 
 /// An address pool.
@@ -97,19 +98,19 @@ pub struct IpPool {
     pub cidr: IpNet,
     /// `tunl0` when the pool uses IP in IP, otherwise empty.
     pub ipip_interface: String,
-    /// When packets between nodes are put into IP in IP.
+    /// When packets between nodes are encapsulated in IP in IP.
     pub ipip_mode: IPIPMode,
-    /// When packets between nodes are put into VXLAN.
+    /// When packets between nodes are encapsulated in VXLAN.
     pub vxlan_mode: VXLANMode,
-    /// Whether packets to the outside get the node's address.
+    /// Whether packets that leave the cluster get the node's address.
     pub masquerade: bool,
     /// Whether Calico's own address management uses the pool.
     pub ipam: bool,
-    /// Whether no address is taken from it.
+    /// Whether no new addresses are taken from it.
     pub disabled: bool,
-    /// Whether routes to it stay inside.
+    /// Whether routes to it are not exported.
     pub disable_bgp_export: bool,
-    /// Whether addresses are only taken on request: `Manual`; `Automatic` otherwise.
+    /// Whether addresses are also taken without an explicit request: the mode `Automatic`, not `Manual`.
     pub assigned_automatically: bool,
     /// What its addresses may be used for.
     pub allowed_uses: Vec<IPPoolAllowedUse>,

@@ -1,4 +1,4 @@
-//! One entry of a feed: a key, and the value that belongs to a key of that kind. That they fit is a matter of types.
+//! One entry of a feed: a key, and the value that belongs to a key of that kind. The types ensure that they match.
 
 use super::{
     BgpPeer, HostEndpoint, IpPool, LiveMigration, NetworkSet, Node, Policy, ProfileRules, Tier, Wireguard,
@@ -7,11 +7,12 @@ use super::{
 use crate::key::v1::{HostConfigKey, HostEndpointKey, PolicyKey, WorkloadEndpointKey};
 use crate::key::{BlockAffinityKey, Key, ResourceKey, V1Key};
 use crate::value::{AllocationBlock, BlockAffinity};
+use crate::{NodeName, ProfileName, TierName};
 use api::{Kind, Resource};
 use ipnet::IpNet;
 use std::fmt;
 
-/// The key of the one flag that says whether the datastore may be used.
+/// The key of the single flag that permits or forbids the use of the datastore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadyFlag;
 
@@ -26,7 +27,7 @@ pub struct NamespacedName {
 
 macro_rules! entries {
     ($($(#[$doc:meta])* $variant:ident($key:ty => $value:ty),)*) => {
-        /// An entry that came or changed, with its value; or that went, without.
+        /// An entry that was added or changed, with its value, or an entry that is gone, without one.
         #[derive(Clone, Debug, PartialEq)]
         pub enum FeedEntry {
             $($(#[$doc])* $variant($key, Option<$value>),)*
@@ -38,7 +39,7 @@ macro_rules! entries {
             $($(#[$doc])* $variant($key),)*
         }
 
-        /// The identity of an entry, borrowed.
+        /// The identity of an entry, as a reference.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum FeedKeyRef<'a> {
             $($(#[$doc])* $variant(&'a $key),)*
@@ -53,7 +54,7 @@ macro_rules! entries {
                 }
             }
 
-            /// Whether the entry went.
+            /// Whether the entry is gone.
             #[must_use]
             pub fn is_gone(&self) -> bool {
                 match self {
@@ -63,7 +64,7 @@ macro_rules! entries {
         }
 
         impl FeedKey {
-            /// The news that the entry went.
+            /// Returns the entry for a deletion of this key.
             #[must_use]
             pub fn gone(self) -> FeedEntry {
                 match self {
@@ -71,7 +72,7 @@ macro_rules! entries {
                 }
             }
 
-            /// The same, borrowed.
+            /// Returns the key as a reference.
             #[must_use]
             pub fn borrow(&self) -> FeedKeyRef<'_> {
                 match self {
@@ -81,7 +82,7 @@ macro_rules! entries {
         }
 
         impl FeedKeyRef<'_> {
-            /// The same, owned.
+            /// Returns the key as an owned value.
             #[must_use]
             pub fn to_owned(self) -> FeedKey {
                 match self {
@@ -95,18 +96,18 @@ macro_rules! entries {
 entries! {
     /// Whether the datastore may be used.
     Ready(ReadyFlag => bool),
-    /// One setting of Felix for all hosts, by name.
+    /// One of Felix's settings for all hosts, by name.
     GlobalConfig(String => String),
-    /// One setting of Felix for one host.
+    /// One of Felix's settings for one host.
     HostConfig(HostConfigKey => String),
     /// A policy of any kind.
     Policy(PolicyKey => Box<Policy>),
     /// A tier, by name.
-    Tier(String => Tier),
-    /// A profile, by name: its labels are inherited. Its rules are an entry of their own.
-    Profile(String => Box<api::Profile>),
+    Tier(TierName => Tier),
+    /// A profile, by name, which gives labels to its endpoints. Its rules are a separate entry.
+    Profile(ProfileName => Box<api::Profile>),
     /// The rules of a profile, by the profile's name.
-    ProfileRules(String => Box<ProfileRules>),
+    ProfileRules(ProfileName => Box<ProfileRules>),
     /// A workload endpoint.
     WorkloadEndpoint(WorkloadEndpointKey => Box<WorkloadEndpoint>),
     /// A host endpoint.
@@ -116,34 +117,34 @@ entries! {
     /// An address pool, by its range.
     IpPool(IpNet => Box<IpPool>),
     /// A node's WireGuard keys and addresses, by the node's name.
-    Wireguard(String => Box<Wireguard>),
+    Wireguard(NodeName => Box<Wireguard>),
     /// A block of addresses, by its range.
     Block(IpNet => Box<AllocationBlock>),
     /// A claim on a block.
     BlockAffinity(BlockAffinityKey => BlockAffinity),
     /// A node, by name.
-    Node(String => Box<Node>),
-    /// Settings of BGP: `default`, or `node.` and a name.
+    Node(NodeName => Box<Node>),
+    /// BGP settings: `default`, or `node.` and a name.
     BgpConfiguration(String => Box<api::BGPConfiguration>),
     /// A BGP peer, by name.
     BgpPeer(String => Box<BgpPeer>),
-    /// A filter for BGP routes, by name.
+    /// A filter for BGP routes, by its name.
     BgpFilter(String => Box<api::BGPFilter>),
-    /// A service of Kubernetes.
+    /// A Kubernetes service.
     Service(NamespacedName => Box<api::KubernetesService>),
-    /// Some of the endpoints of a service of Kubernetes.
+    /// A part of the endpoints of a Kubernetes service.
     EndpointSlice(NamespacedName => Box<api::KubernetesEndpointSlice>),
     /// A virtual machine that moves from one node to another.
     LiveMigration(NamespacedName => Box<LiveMigration>),
-    /// A FelixConfiguration for the nodes that its selector selects, by name.
+    /// A FelixConfiguration for the nodes that match its selector, by name.
     FelixConfiguration(String => Box<api::FelixConfiguration>),
     /// A request for reports about a node's BGP sessions and routes, by name.
     NodeStatus(String => Box<api::CalicoNodeStatus>),
-    /// A resource as it is stored, for components that ask for whole resources.
+    /// A resource as it is stored, for components that work with whole resources.
     Resource(ResourceKey => Box<Resource>),
 }
 
-/// The entry's key in the datastore or, for what is not stored in that form, in Calico's first data model: the names that
+/// The entry's key in the datastore or, if it is not stored in that form, in Calico's first data model: the names that
 /// Typha and Felix use between them.
 impl From<FeedKeyRef<'_>> for Key {
     fn from(key: FeedKeyRef<'_>) -> Self {
@@ -179,14 +180,14 @@ impl From<FeedKeyRef<'_>> for Key {
     }
 }
 
-/// As Calico prints keys in logs and errors.
+/// The form in which Calico prints keys in logs and errors.
 impl fmt::Display for FeedKeyRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Key::from(*self).fmt(f)
     }
 }
 
-/// As Calico prints keys in logs and errors.
+/// The form in which Calico prints keys in logs and errors.
 impl fmt::Display for FeedKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.borrow().fmt(f)

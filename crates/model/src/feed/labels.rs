@@ -1,7 +1,7 @@
-//! Labels as one piece of text. A large cluster has half a million endpoints with half a dozen labels each, and whoever reads
-//! them looks at each label once: a map of texts would be a dozen allocations for that, this is one.
+//! Labels as one piece of text. A large cluster has half a million endpoints with half a dozen labels each, and every
+//! reader looks at each label once. A map of texts would cost a dozen allocations for each endpoint; this costs one.
 //!
-//! It refuses to be changed: whoever wants other labels makes them anew.
+//! Labels cannot be changed, only built anew.
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
@@ -9,32 +9,33 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A length has six bits in a character; this one says that more follow. So every character of a length is one byte.
+/// Lengths are written in characters of six bits each; this bit says that more follow. So each of these characters is
+/// one byte.
 const MORE: u8 = 0x40;
-/// Room for the labels of most endpoints.
+/// Enough for the labels of most endpoints.
 const ROOM: usize = 192;
 
 /// Labels: values by name, in the order of the names, each name once.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Labels {
-    /// For each label its name and its value, each with its length before it.
+    /// For each label its name and its value, each preceded by its length.
     packed: String,
 }
 
 impl Labels {
-    /// The value of a label.
+    /// Returns the value of a label.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.iter().find(|(have, _)| *have == name).map(|(_, value)| value)
     }
 
-    /// Whether there are none.
+    /// Whether there are no labels.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.packed.is_empty()
     }
 
-    /// Names and values.
+    /// Iterates over names and values.
     #[must_use]
     pub fn iter(&self) -> Iter<'_> {
         Iter { rest: &self.packed }
@@ -67,7 +68,7 @@ impl Labels {
     }
 }
 
-/// Names and values of labels.
+/// An iterator over the names and values of labels.
 #[derive(Clone, Debug)]
 pub struct Iter<'a> {
     rest: &'a str,
@@ -120,7 +121,7 @@ impl From<BTreeMap<String, String>> for Labels {
     }
 }
 
-/// Of a name that comes twice the last value counts.
+/// If a name appears twice, the last value wins.
 impl<N: AsRef<str> + Ord, V: AsRef<str>> FromIterator<(N, V)> for Labels {
     fn from_iter<T: IntoIterator<Item = (N, V)>>(labels: T) -> Self {
         let labels: BTreeMap<N, V> = labels.into_iter().collect();
@@ -158,7 +159,7 @@ impl<'de> Deserialize<'de> for Labels {
     }
 }
 
-/// Text that need not be copied where it stands as it is.
+/// Text that is only copied if it contains escapes.
 #[derive(serde::Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -176,7 +177,7 @@ impl<'de> Visitor<'de> for Reader {
         let mut last: Option<Cow<'de, str>> = None;
         while let Some((Text(name), Text(value))) = map.next_entry()? {
             if last.as_ref().is_some_and(|last| *last >= name) {
-                // Not as Go and we write them.
+                // Out of order, which neither Go nor we write.
                 let mut all: BTreeMap<String, String> =
                     labels.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
                 all.insert(name.into_owned(), value.into_owned());

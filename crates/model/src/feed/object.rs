@@ -1,6 +1,7 @@
-//! Objects that travel whole, because some component needs all their fields, with the parts that are parsed beside them.
+//! Objects that are passed on whole, because some component needs all their fields, along with the fields that are
+//! parsed.
 //!
-//! A field that cannot be read is missing among the parsed parts; whoever made the entry has reported it.
+//! A field that cannot be read is missing among the parsed fields; it was reported when the entry was made.
 
 use api::scalars::Network;
 use selector::Selector;
@@ -18,7 +19,7 @@ pub struct Node {
 /// The addresses in a node's object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeAddresses {
-    /// The addresses for BGP; present when the object names at least one, readable or not.
+    /// The addresses for BGP; present when the object has at least one, readable or not.
     pub bgp: Option<BgpAddresses>,
     /// The addresses that Kubernetes lists.
     pub listed: Vec<ListedAddress>,
@@ -44,14 +45,14 @@ pub struct BgpAddresses {
 pub struct BgpAddress {
     /// The address with its network.
     pub network: Network,
-    /// Whether the length of the network was written. A lone address says nothing about its subnet.
+    /// Whether a prefix length was written. Without one, nothing is known about the subnet.
     pub has_length: bool,
 }
 
 /// An address that Kubernetes lists for a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedAddress {
-    /// What kind of address it is, such as [`api::INTERNAL_IP`].
+    /// The kind of address, such as [`api::INTERNAL_IP`].
     pub address_type: String,
     /// The address with its network.
     pub network: Network,
@@ -62,9 +63,9 @@ pub struct ListedAddress {
 pub struct BgpPeer {
     /// As it is stored.
     pub object: api::BGPPeer,
-    /// The nodes that it is for, unless it names one.
+    /// The nodes that it applies to, unless it names one.
     pub nodes: Option<Selector>,
-    /// The workloads that it is for.
+    /// The workloads that it applies to.
     pub local_workloads: Option<Selector>,
 }
 

@@ -1,7 +1,8 @@
-//! Policies, profiles and tiers as they are calculated with: namespace and service-account selectors are already part of
-//! the one selector of each rule end.
+//! Policies, profiles and tiers in the form that is used for calculation: each rule end has one selector, which
+//! includes those of namespaces and service accounts.
 
 use super::TextMap;
+use crate::TierName;
 use crate::key::IpVersion;
 use api::{HTTPMatch, StagedAction};
 use ipnet::IpNet;
@@ -14,30 +15,30 @@ pub struct Policy {
     /// The namespace; empty for global kinds.
     pub namespace: String,
     /// The tier.
-    pub tier: String,
-    /// The place in the tier; none sorts last.
+    pub tier: TierName,
+    /// The order within the tier; `None` comes last.
     pub order: Option<f64>,
     /// The rules for packets to the endpoint.
     pub inbound_rules: Vec<Rule>,
     /// The rules for packets from the endpoint.
     pub outbound_rules: Vec<Rule>,
-    /// The endpoints it is for.
+    /// The endpoints that it applies to.
     pub selector: Selector,
-    /// Whether it is done before connection tracking.
+    /// Whether it applies before connection tracking.
     pub do_not_track: bool,
-    /// Whether it is done before destination NAT.
+    /// Whether it applies before destination NAT.
     pub pre_dnat: bool,
-    /// Whether it is for forwarded packets of host endpoints too.
+    /// Whether it also applies to packets that host endpoints forward.
     pub apply_on_forward: bool,
-    /// The directions it is for.
+    /// The directions that it applies to.
     pub types: Vec<PolicyType>,
     /// Hints such as `AssumeNeededOnEveryNode`.
     pub performance_hints: Vec<String>,
-    /// For staged policies: what they would do.
+    /// For staged policies: the proposed action.
     pub staged_action: Option<StagedAction>,
 }
 
-/// A direction that a policy is for.
+/// A direction that a policy applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyType {
     /// Packets to the endpoint.
@@ -58,23 +59,23 @@ pub struct ProfileRules {
 /// A tier.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tier {
-    /// The place among the tiers; none sorts last.
+    /// The order among the tiers; `None` comes last.
     pub order: Option<f64>,
     /// What happens to a packet that the tier's policies select and none of their rules matches.
     pub default_action: RuleAction,
 }
 
-/// What a rule does.
+/// The action of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RuleAction {
-    /// Lets the packet through.
+    /// The packet may pass.
     Allow,
-    /// Refuses it.
+    /// The packet is dropped.
     #[default]
     Deny,
-    /// Writes a log line and goes on.
+    /// The packet is logged, and the next rule is evaluated.
     Log,
-    /// Goes to the next tier: `next-tier` in the feed's texts.
+    /// The packet goes on to the next tier: `next-tier` in the feed's texts.
     Pass,
 }
 
@@ -91,16 +92,16 @@ impl RuleAction {
     }
 }
 
-/// One rule. Everything that is given must match.
+/// One rule. All given conditions must match.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
-    /// What it does.
+    /// The action.
     pub action: RuleAction,
     /// Only this IP version.
     pub ip_version: Option<IpVersion>,
     /// Only this protocol.
     pub protocol: Option<Protocol>,
-    /// Only other protocols than this.
+    /// Only protocols other than this.
     pub not_protocol: Option<Protocol>,
     /// Only this ICMP type and code.
     pub icmp: Option<IcmpMatch>,
@@ -110,22 +111,22 @@ pub struct Rule {
     pub source: RuleEnd,
     /// Where packets go to.
     pub destination: RuleEnd,
-    /// The HTTP requests it is for; enforced by a proxy, not by the kernel.
+    /// The HTTP requests it applies to; a proxy enforces this, not the kernel.
     pub http: Option<Box<HTTPMatch>>,
-    /// Notes of the user.
+    /// The user's notes.
     pub annotations: TextMap,
 }
 
 /// One end of a rule.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuleEnd {
-    /// Addresses in any of these.
+    /// Addresses in any of these networks.
     pub nets: Vec<IpNet>,
-    /// Addresses in none of these.
+    /// Addresses in none of these networks.
     pub not_nets: Vec<IpNet>,
-    /// Endpoints and network sets that this selects.
+    /// Endpoints and network sets that this selector matches.
     pub selector: Option<Selector>,
-    /// Anything but these.
+    /// Anything that this selector does not match.
     pub not_selector: Option<Selector>,
     /// Any of these ports.
     pub ports: Vec<Port>,
@@ -140,7 +141,7 @@ pub struct RuleEnd {
 /// A protocol that packets may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
-    /// By number. Endpoints may have ports of protocol 0, which stands for none; no rule names it.
+    /// By number. Ports of endpoints may have protocol 0, which means that there is none; no rule names it.
     Number(u8),
     /// TCP
     Tcp,
@@ -161,13 +162,13 @@ impl Protocol {
     pub const NAMED: [Self; 6] = [Self::Tcp, Self::Udp, Self::Icmp, Self::Icmpv6, Self::Sctp, Self::UdpLite];
 }
 
-/// What a resource says, where that is a protocol; otherwise what it says.
+/// Converts a resource's protocol; the error is the text that is not a protocol.
 impl TryFrom<api::scalars::Protocol> for Protocol {
     type Error = api::scalars::Protocol;
 
     fn try_from(protocol: api::scalars::Protocol) -> Result<Self, Self::Error> {
         use api::scalars::{IntOrString, Protocol as Written};
-        // Names are written in other cases, too: the feed has always been in lower case.
+        // Resources may have names in other cases; those in the feed have always been lower case.
         let written = match protocol {
             Written::Other(IntOrString::String(name)) => Written::from_name(&name),
             other => other,
@@ -210,7 +211,7 @@ impl fmt::Display for Protocol {
 pub enum Port {
     /// By number.
     Range(PortRange),
-    /// The ports of this name, whatever each endpoint means by it.
+    /// The ports of this name; the endpoints define the number.
     Named(String),
 }
 
@@ -228,11 +229,11 @@ pub struct PortRange {
 pub struct IcmpMatch {
     /// The type.
     pub icmp_type: u8,
-    /// The code; none for all codes.
+    /// The code; `None` for all codes.
     pub code: Option<u8>,
 }
 
-/// The parts of a rule end as the user wrote them; they are shown, and matched by proxies.
+/// The parts of a rule end as the user wrote them: for display, and for proxies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OriginalMatches {
     /// The selector.

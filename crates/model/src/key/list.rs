@@ -1,4 +1,5 @@
-//! What to list: a class of keys, narrowed down. Gives the prefix to ask etcd for, and the test for each answer.
+//! What to list: a class of keys, with restrictions. Gives the prefix for a request to etcd, and the filter for its
+//! answers.
 
 use super::{AffinityType, IpVersion, Key, KeyError, plain, raw};
 use api::Kind;
@@ -11,51 +12,51 @@ pub enum ListOptions {
     Resource {
         /// The kind.
         kind: Kind,
-        /// Only of this namespace.
+        /// Only resources of this namespace.
         namespace: Option<String>,
-        /// Only of this name.
+        /// Only the resource of this name.
         name: Option<String>,
-        /// Whether the name is only the beginning of names.
+        /// Whether `name` is only a prefix of names.
         name_is_prefix: bool,
     },
     /// Blocks of addresses.
     Block {
-        /// Only of this IP version.
+        /// Only blocks of this IP version.
         ip_version: Option<IpVersion>,
     },
     /// Claims on blocks.
     BlockAffinity {
-        /// Only of this owner.
+        /// Only claims of this owner.
         host: Option<String>,
-        /// Only of this kind of owner. In etcd, none means those of hosts.
+        /// Only claims of this kind of owner. In etcd, `None` means those of hosts.
         affinity_type: Option<AffinityType>,
-        /// Only of this IP version.
+        /// Only claims on blocks of this IP version.
         ip_version: Option<IpVersion>,
     },
     /// Handles.
     IpamHandle,
     /// States of host endpoints.
     HostEndpointStatus {
-        /// Only of this host.
+        /// Only those of this host.
         host: Option<String>,
     },
     /// States of workload endpoints, in all regions.
     WorkloadEndpointStatus {
-        /// Only of this host.
+        /// Only those of this host.
         host: Option<String>,
     },
-    /// Signs of life of all Felixes, in all regions.
+    /// Status reports of all Felixes, in all regions.
     StatusReports,
 }
 
 impl ListOptions {
-    /// All resources of a kind.
+    /// Returns options for all resources of a kind.
     #[must_use]
     pub fn resources(kind: Kind) -> Self {
         Self::Resource { kind, namespace: None, name: None, name_is_prefix: false }
     }
 
-    /// The one key that these options name completely, where they do; it is read rather than listed.
+    /// Returns the one key that these options identify completely, if they do; it is read instead of listed.
     #[must_use]
     pub fn exact_key(&self) -> Option<Key> {
         match self {
@@ -68,11 +69,11 @@ impl ListOptions {
         }
     }
 
-    /// The path that all these keys begin with. It ends with a slash unless its last part is the beginning of a name,
-    /// or the whole of one (see [`Self::exact_key`]).
+    /// Returns the prefix of the paths of all these keys. It ends with a slash, unless its last part is the prefix of a
+    /// name or a whole name (see [`Self::exact_key`]).
     ///
     /// # Errors
-    /// When a part cannot be in a path.
+    /// When a part cannot be part of a path.
     pub fn prefix(&self) -> Result<String, KeyError> {
         Ok(match self {
             Self::Resource { kind, namespace, name, .. } => {
@@ -105,12 +106,12 @@ impl ListOptions {
             Self::HostEndpointStatus { host: Some(host) } => {
                 format!("/calico/felix/v1/host/{}/endpoint/", raw("node", host)?)
             }
-            // The region stands before the host, so the host cannot narrow the prefix.
+            // The region comes before the host in the path, so the host cannot narrow the prefix.
             Self::WorkloadEndpointStatus { .. } | Self::StatusReports => "/calico/felix/v2/".to_owned(),
         })
     }
 
-    /// Whether a key is one of those asked for.
+    /// Whether a key is among those to list.
     #[must_use]
     pub fn matches(&self, key: &Key) -> bool {
         fn same<T: PartialEq>(wanted: Option<&T>, found: &T) -> bool {
@@ -143,7 +144,7 @@ impl ListOptions {
     }
 }
 
-/// As Calico prints list options in logs and errors, where it does.
+/// The form in which Calico prints list options in logs and errors, where it does.
 impl fmt::Display for ListOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let any = |text: &Option<String>| text.clone().unwrap_or_else(|| "*".to_owned());

@@ -1,18 +1,18 @@
-//! From a path in etcd to a key. Paths that are not ours give `None`; nothing is guessed.
+//! Parses paths in etcd. A path that is not one of Calico's gives `None`; nothing is guessed.
 
 use super::{AffinityType, BlockAffinityKey, Key, ResourceKey, unescape, v1};
 use api::Kind;
 use ipnet::IpNet;
 
-/// What the paths of all resources begin with.
+/// The prefix of the paths of all resources.
 const RESOURCES: &str = "/calico/resources/v3/projectcalico.org/";
 
-/// As many parts as paths have, with some more: so many need no allocation.
+/// More parts than any usual path has: that many need no allocation.
 const MOST_PARTS: usize = 12;
 
 /// See [`Key::parse`].
 pub(super) fn parse(path: &str) -> Option<Key> {
-    // Most paths, and of all lists that can be long: no need to take the others apart.
+    // Most paths, and those of all lists that can be long, are of this kind; they need not be split completely.
     if let Some(rest) = path.strip_prefix(RESOURCES) {
         let mut parts = rest.split('/');
         let first = [parts.next(), parts.next(), parts.next()];
@@ -22,7 +22,7 @@ pub(super) fn parse(path: &str) -> Option<Key> {
             _ => None,
         };
     }
-    // Old keys are also known without the slash in front; v3 resources and the ready flag are not.
+    // Old keys are also accepted without the leading slash; those of v3 resources and the ready flag are not.
     let absolute = path.starts_with('/');
     let relative = path.strip_prefix('/').unwrap_or(path);
     let (mut room, mut count) = ([""; MOST_PARTS], 0);
@@ -31,7 +31,7 @@ pub(super) fn parse(path: &str) -> Option<Key> {
         *place = part;
         count += 1;
     }
-    // Only a name of a setting can have so many slashes.
+    // Only the name of a setting can have so many slashes.
     let all: Vec<&str>;
     let parts = if parts.next().is_some() {
         all = relative.split('/').collect();
@@ -113,7 +113,7 @@ fn felix(version: &str, parts: &[&str]) -> Option<Key> {
     Some(key)
 }
 
-/// The segment that repeats the IP version; Calico does not compare it with the network that follows.
+/// The segment that repeats the IP version. Calico does not compare it with the network that follows.
 fn is_version(segment: &str) -> bool {
     segment.strip_prefix("ipv").is_some_and(|rest| rest.chars().count() == 1)
 }

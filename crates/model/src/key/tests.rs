@@ -22,7 +22,7 @@ fn policy(kind: Kind, namespace: &str, name: &str) -> PolicyKey {
     PolicyKey { kind, namespace: namespace.into(), name: name.into() }
 }
 
-/// Keys with their paths and their printed form.
+/// Keys with their paths and the form in which they are printed.
 fn known() -> Vec<(Key, &'static str, &'static str)> {
     vec![
         (
@@ -207,7 +207,7 @@ fn every_stored_kind_has_a_path() {
 }
 
 #[test]
-fn other_paths_are_nobodys() {
+fn foreign_paths_are_not_parsed() {
     for path in [
         "",
         "/",
@@ -249,7 +249,7 @@ fn other_paths_are_nobodys() {
 }
 
 #[test]
-fn parts_that_would_not_come_back_are_refused() {
+fn parts_that_would_come_back_changed_are_errors() {
     let refused = |part, value: &str| Err(KeyError::NotAPart { part, value: value.into() });
     for (key, error) in [
         (Key::resource(Kind::IPPool, "", ""), Err(KeyError::Missing("name"))),
@@ -366,7 +366,7 @@ fn lists_have_prefixes() {
 }
 
 #[test]
-fn lists_know_their_keys() {
+fn lists_match_their_keys() {
     let with_prefix = ListOptions::Resource {
         kind: Kind::WorkloadEndpoint,
         namespace: Some("shop".into()),
@@ -395,7 +395,7 @@ fn lists_know_their_keys() {
     }
 }
 
-/// Any text that may be a part, with what is special in paths more often than chance.
+/// Any text that may be a part, in which characters with a meaning in paths are more frequent than by chance.
 fn part() -> impl Strategy<Value = String> {
     proptest::collection::vec(
         prop_oneof![
@@ -447,21 +447,30 @@ fn any_v1_key() -> impl Strategy<Value = V1Key> {
     let ip = || any_net().prop_map(|net| net.addr().to_canonical());
     prop_oneof![
         part().prop_map(|name| V1Key::GlobalConfig { name }),
-        (part(), part()).prop_map(|(host, name)| V1Key::HostConfig(HostConfigKey { host, name })),
+        (part(), part())
+            .prop_map(|(host, name)| V1Key::HostConfig(HostConfigKey { host: host.into(), name })),
         part().prop_map(|host| V1Key::HostMetadata { host }),
-        part().prop_map(|node| V1Key::Wireguard { node }),
+        part().prop_map(|node| V1Key::Wireguard { node: node.into() }),
         (part(), part(), part(), part()).prop_map(|(host, orchestrator, workload, endpoint)| {
-            V1Key::WorkloadEndpoint(WorkloadEndpointKey { host, orchestrator, workload, endpoint })
+            V1Key::WorkloadEndpoint(WorkloadEndpointKey {
+                host: host.into(),
+                orchestrator,
+                workload,
+                endpoint,
+            })
         }),
-        (part(), part()).prop_map(|(host, endpoint)| V1Key::HostEndpoint(HostEndpointKey { host, endpoint })),
+        (part(), part()).prop_map(|(host, endpoint)| V1Key::HostEndpoint(HostEndpointKey {
+            host: host.into(),
+            endpoint
+        })),
         part().prop_map(|name| V1Key::NetworkSet { name }),
         (proptest::sample::select(Kind::ALL), part(), part()).prop_map(|(kind, namespace, name)| {
             let namespace = if kind.is_namespaced() { namespace } else { String::new() };
             V1Key::Policy(PolicyKey { kind, namespace, name })
         }),
-        part().prop_map(|name| V1Key::Tier { name }),
-        part().prop_map(|name| V1Key::ProfileRules { name }),
-        part().prop_map(|name| V1Key::ProfileLabels { name }),
+        part().prop_map(|name| V1Key::Tier { name: name.into() }),
+        part().prop_map(|name| V1Key::ProfileRules { name: name.into() }),
+        part().prop_map(|name| V1Key::ProfileLabels { name: name.into() }),
         any_net().prop_map(|cidr| V1Key::IpPool { cidr }),
         part().prop_map(|name| V1Key::GlobalBgpConfig { name }),
         (part(), part()).prop_map(|(node, name)| V1Key::NodeBgpConfig { node, name }),
@@ -472,7 +481,7 @@ fn any_v1_key() -> impl Strategy<Value = V1Key> {
 }
 
 #[test]
-fn names_of_settings_have_as_many_slashes_as_they_like() {
+fn names_of_settings_may_have_any_number_of_slashes() {
     for count in [1, 7, 8, 9, 40] {
         let name = vec!["a"; count].join("/");
         let key = v1(V1Key::HostConfig(HostConfigKey { host: "h".into(), name: name.clone() }));
@@ -481,7 +490,7 @@ fn names_of_settings_have_as_many_slashes_as_they_like() {
 }
 
 #[test]
-fn what_was_escaped_is_read() {
+fn escaped_names_are_read() {
     for (written, read) in
         [("a%2fb", "a/b"), ("%252f", "%2f"), ("%25%2f%", "%/%"), ("%2", "%2"), ("%é2f", "%é2f"), ("", "")]
     {
@@ -515,7 +524,7 @@ proptest! {
         )
     ) {
         let path = format!("/{}", segments.join("/"));
-        // Whatever parses has a path, and that path is the same key again.
+        // Every path that parses gives a key whose path parses to the same key.
         if let Some(key) = Key::parse(&path)
             && let Ok(again) = key.path()
         {

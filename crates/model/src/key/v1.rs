@@ -1,14 +1,15 @@
-//! Keys of Calico's first data model. Nothing is stored under them any more, but Typha and Felix still name things by
-//! them, and so they must parse and print exactly as they always did.
+//! Keys of Calico's first data model. Nothing is stored under them any more, but Typha and Felix still use them as
+//! names, so they must parse and print exactly as they always did.
 
 use super::parse::undashed;
-use super::{IpVersion, KeyError, dashed, escaped, plain, raw, unescape};
+use super::{IpVersion, KeyError, dashed, escaped, name, plain, raw, unescape};
+use crate::{NodeName, ProfileName, TierName};
 use api::Kind;
 use ipnet::IpNet;
 use std::fmt;
 use std::net::IpAddr;
 
-/// The port of a BGP peer that names none.
+/// The default port of a BGP peer.
 pub const BGP_PORT: u16 = 179;
 
 /// A key of the first data model.
@@ -16,14 +17,14 @@ pub const BGP_PORT: u16 = 179;
 pub enum V1Key {
     /// Whether the datastore may be used.
     ReadyFlag,
-    /// One Felix setting for all hosts.
+    /// One of Felix's settings for all hosts.
     GlobalConfig {
         /// The setting.
         name: String,
     },
-    /// One Felix setting for one host.
+    /// One of Felix's settings for one host.
     HostConfig(HostConfigKey),
-    /// A host exists.
+    /// The mark that a host exists.
     HostMetadata {
         /// The host.
         host: String,
@@ -31,9 +32,9 @@ pub enum V1Key {
     /// A node's WireGuard keys and addresses.
     Wireguard {
         /// The node.
-        node: String,
+        node: NodeName,
     },
-    /// What orchestrators call a host.
+    /// The names that orchestrators use for a host.
     OrchRefs {
         /// The host.
         host: String,
@@ -42,7 +43,7 @@ pub enum V1Key {
     WorkloadEndpoint(WorkloadEndpointKey),
     /// A host endpoint.
     HostEndpoint(HostEndpointKey),
-    /// A network set, global (`name`) or of a namespace (`namespace/name`).
+    /// A network set, global (`name`) or in a namespace (`namespace/name`).
     NetworkSet {
         /// The name.
         name: String,
@@ -52,17 +53,17 @@ pub enum V1Key {
     /// A tier.
     Tier {
         /// The name.
-        name: String,
+        name: TierName,
     },
     /// The rules of a profile.
     ProfileRules {
         /// The profile.
-        name: String,
+        name: ProfileName,
     },
     /// The labels that a profile gives to its endpoints.
     ProfileLabels {
         /// The profile.
-        name: String,
+        name: ProfileName,
     },
     /// An address pool.
     IpPool {
@@ -97,18 +98,18 @@ pub enum V1Key {
         /// Its port; [`BGP_PORT`] (or 0) is left out of the path.
         port: u16,
     },
-    /// A node takes part in BGP.
+    /// The mark that a node takes part in BGP.
     BgpNode {
         /// The node.
         host: String,
     },
 }
 
-/// The identity of one Felix setting for one host.
+/// The identity of one of Felix's settings for one host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostConfigKey {
     /// The host.
-    pub host: String,
+    pub host: NodeName,
     /// The setting.
     pub name: String,
 }
@@ -117,7 +118,7 @@ pub struct HostConfigKey {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkloadEndpointKey {
     /// The host.
-    pub host: String,
+    pub host: NodeName,
     /// The orchestrator.
     pub orchestrator: String,
     /// The workload: namespace and name with a slash between.
@@ -130,7 +131,7 @@ pub struct WorkloadEndpointKey {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostEndpointKey {
     /// The host.
-    pub host: String,
+    pub host: NodeName,
     /// The endpoint's name.
     pub endpoint: String,
 }
@@ -146,20 +147,20 @@ pub struct PolicyKey {
     pub name: String,
 }
 
-/// A policy's key as releases before 3.32 wrote it: the tier was in the key, and the kind in the name.
+/// A policy's key in the form of releases before 3.32: the key contained the tier, and the name contained the kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LegacyPolicyKey {
-    /// The tier, which now belongs into the value.
-    pub tier: String,
+    /// The tier, which belongs to the value today.
+    pub tier: TierName,
     /// The key that is used today.
     pub key: PolicyKey,
 }
 
 impl V1Key {
-    /// The path.
+    /// Returns the path.
     ///
     /// # Errors
-    /// When a part is missing, or cannot be in a path.
+    /// When a part is missing, or cannot be part of a path.
     pub fn path(&self) -> Result<String, KeyError> {
         Ok(match self {
             Self::ReadyFlag => "/calico/v1/Ready".to_owned(),
@@ -218,7 +219,7 @@ impl PolicyKey {
     }
 }
 
-/// Whether the kind is a policy, of Calico or of Kubernetes, in force or staged.
+/// Whether the kind is a policy: Calico's or Kubernetes', enforced or staged.
 #[must_use]
 pub fn is_policy(kind: Kind) -> bool {
     matches!(
@@ -233,19 +234,19 @@ pub fn is_policy(kind: Kind) -> bool {
     )
 }
 
-/// The key of a path that releases before 3.32 wrote for a policy. Its tier must be put into the value.
+/// Parses the path of a policy in the form of releases before 3.32. Its tier must be copied into the value.
 #[must_use]
 pub fn parse_legacy_policy(path: &str) -> Option<LegacyPolicyKey> {
     let parts: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
     match parts.as_slice() {
         ["calico", "v1", "policy", "tier", tier, "policy", name] if !tier.is_empty() && !name.is_empty() => {
-            Some(legacy_policy(unescape(tier), &unescape(name)))
+            Some(legacy_policy(self::name(tier), &unescape(name)))
         }
         _ => None,
     }
 }
 
-fn legacy_policy(tier: String, full_name: &str) -> LegacyPolicyKey {
+fn legacy_policy(tier: TierName, full_name: &str) -> LegacyPolicyKey {
     let (namespace, prefixes, plain_kind) = match full_name.split_once('/') {
         Some((namespace, _)) => (
             namespace,
@@ -272,24 +273,22 @@ fn legacy_policy(tier: String, full_name: &str) -> LegacyPolicyKey {
     LegacyPolicyKey { tier, key: PolicyKey { kind, namespace: namespace.to_owned(), name: name.to_owned() } }
 }
 
-/// The key of what follows `/calico/v1/`.
+/// Parses the part of a path after `/calico/v1/`.
 pub(super) fn parse(parts: &[&str]) -> Option<V1Key> {
     match parts {
         ["Ready"] => Some(V1Key::ReadyFlag),
         ["config", name @ ..] => Some(V1Key::GlobalConfig { name: joined(name)? }),
         ["host", host, rest @ ..] if !host.is_empty() => parse_host(host, rest),
         ["netset", name] if !name.is_empty() => Some(V1Key::NetworkSet { name: unescape(name) }),
-        ["policy", "tier", name, "metadata"] if !name.is_empty() => {
-            Some(V1Key::Tier { name: unescape(name) })
+        ["policy", "tier", tier, "metadata"] if !tier.is_empty() => Some(V1Key::Tier { name: name(tier) }),
+        ["policy", "tier", tier, "policy", policy] if !tier.is_empty() && !policy.is_empty() => {
+            Some(V1Key::Policy(legacy_policy(name(tier), &unescape(policy)).key))
         }
-        ["policy", "tier", tier, "policy", name] if !tier.is_empty() && !name.is_empty() => {
-            Some(V1Key::Policy(legacy_policy(unescape(tier), &unescape(name)).key))
+        ["policy", "profile", profile, "rules"] if !profile.is_empty() => {
+            Some(V1Key::ProfileRules { name: name(profile) })
         }
-        ["policy", "profile", name, "rules"] if !name.is_empty() => {
-            Some(V1Key::ProfileRules { name: unescape(name) })
-        }
-        ["policy", "profile", name, "labels"] if !name.is_empty() => {
-            Some(V1Key::ProfileLabels { name: unescape(name) })
+        ["policy", "profile", profile, "labels"] if !profile.is_empty() => {
+            Some(V1Key::ProfileLabels { name: name(profile) })
         }
         ["policy", kind, namespace, name] => parse_policy(kind, namespace, name).map(V1Key::Policy),
         ["ipam", "v4" | "v6", "pool", cidr] => Some(V1Key::IpPool { cidr: undashed(cidr)? }),
@@ -312,26 +311,26 @@ fn parse_host(host: &str, parts: &[&str]) -> Option<V1Key> {
             if ![orchestrator, workload, endpoint].iter().any(|part| part.is_empty()) =>
         {
             Some(V1Key::WorkloadEndpoint(WorkloadEndpointKey {
-                host: unescape(host),
+                host: name(host),
                 orchestrator: unescape(orchestrator),
                 workload: unescape(workload),
                 endpoint: unescape(endpoint),
             }))
         }
         ["endpoint", endpoint] if !endpoint.is_empty() => {
-            Some(V1Key::HostEndpoint(HostEndpointKey { host: unescape(host), endpoint: unescape(endpoint) }))
+            Some(V1Key::HostEndpoint(HostEndpointKey { host: name(host), endpoint: unescape(endpoint) }))
         }
-        ["config", name @ ..] => {
-            Some(V1Key::HostConfig(HostConfigKey { host: unescape(host), name: joined(name)? }))
+        ["config", setting @ ..] => {
+            Some(V1Key::HostConfig(HostConfigKey { host: name(host), name: joined(setting)? }))
         }
         ["metadata"] => Some(V1Key::HostMetadata { host: host.to_owned() }),
-        ["wireguard"] => Some(V1Key::Wireguard { node: unescape(host) }),
+        ["wireguard"] => Some(V1Key::Wireguard { node: name(host) }),
         ["orchestrator_refs"] => Some(V1Key::OrchRefs { host: host.to_owned() }),
         _ => None,
     }
 }
 
-/// The key of what follows `/calico/bgp/v1/`.
+/// Parses the part of a path after `/calico/bgp/v1/`.
 pub(super) fn parse_bgp(parts: &[&str]) -> Option<V1Key> {
     match parts {
         ["global", "peer_v4" | "peer_v6", peer] => {
@@ -351,7 +350,7 @@ pub(super) fn parse_bgp(parts: &[&str]) -> Option<V1Key> {
     }
 }
 
-/// The last part of a path, which may have slashes of its own.
+/// The last part of a path, which may itself contain slashes.
 fn joined(parts: &[&str]) -> Option<String> {
     Some(parts.join("/")).filter(|name| !name.is_empty())
 }
@@ -360,7 +359,7 @@ fn filled<'a>(part: &'static str, value: &'a str) -> Result<&'a str, KeyError> {
     if value.is_empty() { Err(KeyError::Missing(part)) } else { Ok(value) }
 }
 
-/// A BGP setting's name, which must not look like a peer.
+/// The name of a BGP setting, which must not look like a peer.
 fn setting(name: &str) -> Result<&str, KeyError> {
     let name = filled("name", name)?;
     if name.starts_with("peer_v4/") || name.starts_with("peer_v6/") {
@@ -392,7 +391,7 @@ impl fmt::Display for PolicyKey {
     }
 }
 
-/// As Calico prints keys in logs and errors.
+/// The form in which Calico prints keys in logs and errors.
 impl fmt::Display for V1Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

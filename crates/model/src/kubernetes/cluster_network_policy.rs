@@ -1,14 +1,16 @@
 //! ClusterNetworkPolicy (`policy.networking.k8s.io/v1alpha2`) → KubernetesClusterNetworkPolicy.
 //!
-//! These policies also deny. A Deny or Pass rule that cannot be converted becomes a rule that denies everything, so that
-//! a mistake never opens what the policy was written to close; an Accept rule that cannot be converted is left out. A
-//! policy without a tier or subject that we know has no Calico form at all, and the conversion fails.
+//! These policies can also deny. A Deny or Pass rule that cannot be converted becomes a rule that denies everything, so
+//! that a mistake never opens what the policy was written to close; an Accept rule that cannot be converted is left
+//! out. A policy whose tier or subject is unknown has no Calico form at all, and its conversion fails.
 
 use super::label_selector::{namespace_selector, pod_selector};
 use super::network_policy::masked;
 use super::ports::ProtocolPorts;
 use super::{ConversionError, Converted, translated_uid};
-use api::kubernetes::cluster_policy::{EgressPeer, IngressPeer, NamespacedPod, PolicyProtocol, PortNumbers};
+use api::kubernetes::cluster_policy::{
+    ClusterNetworkPolicySpec, EgressPeer, IngressPeer, NamespacedPod, PolicyProtocol, PortNumbers, Subject,
+};
 use api::kubernetes::{ClusterNetworkPolicy, LabelSelector};
 use api::scalars::{GoFloat, Port, SelectorText};
 use api::{
@@ -19,61 +21,18 @@ use api::{
 /// The annotation under which a rule's name is kept.
 const RULE_NAME: &str = "name";
 
-/// The policy that says the same in Calico's terms.
+/// Converts a policy into Calico's form.
 ///
 /// # Errors
-/// When tier or subject are unknown, or the object's uid is none.
+/// When tier or subject are unknown, or the object's uid is not one.
 pub fn kubernetes_cluster_network_policy(
     policy: &ClusterNetworkPolicy,
 ) -> Result<Converted, ConversionError> {
     let spec = &policy.spec;
-    let tier = match spec.tier.as_str() {
-        "Admin" => api::words::ADMIN_TIER,
-        "Baseline" => api::words::BASELINE_TIER,
-        other => {
-            return Err(ConversionError::field(
-                "spec.tier",
-                format!("'{other}' is neither Admin nor Baseline"),
-            ));
-        }
-    };
-    let (namespaces, pods) = match (&spec.subject.namespaces, &spec.subject.pods) {
-        // Selecting pods without a term of their own still leaves host endpoints out.
-        (Some(namespaces), _) => (namespace_selector(Some(namespaces)), pod_selector(None)),
-        (None, Some(pods)) => {
-            (namespace_selector(Some(&pods.namespace_selector)), pod_selector(Some(&pods.pod_selector)))
-        }
-        (None, None) => {
-            return Err(ConversionError::field("spec.subject", "selects neither namespaces nor pods"));
-        }
-    };
+    let tier = calico_tier(&spec.tier)?;
+    let (namespaces, pods) = subject(&spec.subject)?;
     let mut problems = Vec::new();
-    let mut ingress = Vec::new();
-    for (index, rule) in spec.ingress.iter().enumerate() {
-        let converted = convert_rule(
-            &rule.name,
-            &rule.action,
-            &rule.protocols,
-            &rule.from,
-            ingress_peer,
-            |peer, ports| (peer, EntityRule { ports, ..EntityRule::default() }),
-        );
-        keep_or_close(
-            converted,
-            &rule.action,
-            &format!("spec.ingress[{index}]"),
-            &mut ingress,
-            &mut problems,
-        );
-    }
-    let mut egress = Vec::new();
-    for (index, rule) in spec.egress.iter().enumerate() {
-        let converted =
-            convert_rule(&rule.name, &rule.action, &rule.protocols, &rule.to, egress_peer, |peer, ports| {
-                (EntityRule::default(), EntityRule { ports, ..peer })
-            });
-        keep_or_close(converted, &rule.action, &format!("spec.egress[{index}]"), &mut egress, &mut problems);
-    }
+    let (ingress, egress) = rules(spec, &mut problems);
     // These tiers pass by default: a direction without rules must not be policed.
     let mut types = Vec::new();
     if !ingress.is_empty() {
@@ -106,6 +65,51 @@ pub fn kubernetes_cluster_network_policy(
     let mut converted = Converted::new(object, &policy.metadata.resource_version);
     converted.problems = problems;
     Ok(converted)
+}
+
+fn calico_tier(tier: &str) -> Result<&'static str, ConversionError> {
+    match tier {
+        "Admin" => Ok(api::words::ADMIN_TIER),
+        "Baseline" => Ok(api::words::BASELINE_TIER),
+        other => Err(ConversionError::field("spec.tier", format!("'{other}' is neither Admin nor Baseline"))),
+    }
+}
+
+/// The selectors of the namespaces and the pods that a policy is for.
+fn subject(subject: &Subject) -> Result<(SelectorText, SelectorText), ConversionError> {
+    match (&subject.namespaces, &subject.pods) {
+        // Even without terms, a selector of pods leaves host endpoints out.
+        (Some(namespaces), _) => Ok((namespace_selector(Some(namespaces)), pod_selector(None))),
+        (None, Some(pods)) => {
+            Ok((namespace_selector(Some(&pods.namespace_selector)), pod_selector(Some(&pods.pod_selector))))
+        }
+        (None, None) => Err(ConversionError::field("spec.subject", "selects neither namespaces nor pods")),
+    }
+}
+
+/// The rules for packets to the subject, and those for packets from it.
+fn rules(spec: &ClusterNetworkPolicySpec, problems: &mut Vec<String>) -> (Vec<Rule>, Vec<Rule>) {
+    let mut ingress = Vec::new();
+    for (index, rule) in spec.ingress.iter().enumerate() {
+        let converted = convert_rule(
+            &rule.name,
+            &rule.action,
+            &rule.protocols,
+            &rule.from,
+            ingress_peer,
+            |peer, ports| (peer, EntityRule { ports, ..EntityRule::default() }),
+        );
+        keep_or_close(converted, &rule.action, &format!("spec.ingress[{index}]"), &mut ingress, problems);
+    }
+    let mut egress = Vec::new();
+    for (index, rule) in spec.egress.iter().enumerate() {
+        let converted =
+            convert_rule(&rule.name, &rule.action, &rule.protocols, &rule.to, egress_peer, |peer, ports| {
+                (EntityRule::default(), EntityRule { ports, ..peer })
+            });
+        keep_or_close(converted, &rule.action, &format!("spec.egress[{index}]"), &mut egress, problems);
+    }
+    (ingress, egress)
 }
 
 fn keep_or_close(
@@ -206,14 +210,14 @@ fn collect_ports(protocols: &[PolicyProtocol]) -> Result<ProtocolPorts, String> 
             ("SCTP", sctp.destination_port.as_ref())
         } else if !entry.destination_named_port.is_empty() {
             match Port::from_text(&entry.destination_named_port) {
-                // A name may be that of ports of any protocol.
+                // A port's name may belong to ports of any protocol.
                 port @ Port::Named(_) => collected.add("", port),
                 _ => return Err(format!("'{}' is not the name of a port", entry.destination_named_port)),
             }
             continue;
         } else {
-            // Calico takes it for everything. It may be a condition of a later version, and an Accept rule without it
-            // would let more in than it says.
+            // Calico takes it to match everything. But it may be a condition of a later version, and an Accept rule
+            // without its condition would allow more than it says.
             return Err("an entry under 'protocols' has none of the fields that are supported".to_owned());
         };
         match ports.map(number_or_range).transpose()? {

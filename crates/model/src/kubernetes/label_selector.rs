@@ -1,12 +1,12 @@
-//! Kubernetes label selectors as Calico selector text.
+//! Converts Kubernetes label selectors into the text of Calico's.
 //!
-//! The text is exactly Calico's: it is part of what other components compare and hash.
+//! The text is exactly Calico's, because other components compare and hash it.
 
 use api::kubernetes::LabelSelector;
 use api::scalars::SelectorText;
 use api::words::{KUBERNETES, LABEL_ORCHESTRATOR};
 
-/// A selector over pods. It only ever selects what comes from Kubernetes, so that host endpoints are left alone.
+/// A selector over pods. It only ever selects what comes from Kubernetes, so that host endpoints are unaffected.
 pub(super) fn pod_selector(selector: Option<&LabelSelector>) -> SelectorText {
     let mut terms = vec![format!("{LABEL_ORCHESTRATOR} == '{KUBERNETES}'")];
     if let Some(selector) = selector {
@@ -15,7 +15,7 @@ pub(super) fn pod_selector(selector: Option<&LabelSelector>) -> SelectorText {
     SelectorText::new(terms.join(" && "))
 }
 
-/// A selector over namespaces: empty when there is none, `all()` when there is one without terms.
+/// A selector over namespaces: empty if there is none, `all()` if there is one without terms.
 pub(super) fn namespace_selector(selector: Option<&LabelSelector>) -> SelectorText {
     let Some(selector) = selector else {
         return SelectorText::default();
@@ -38,7 +38,7 @@ fn push_terms(selector: &LabelSelector, terms: &mut Vec<String>) {
             "NotIn" => terms.push(format!("{label} not in {{ '{values}' }}")),
             "Exists" => terms.push(format!("has({label})")),
             "DoesNotExist" => terms.push(format!("! has({label})")),
-            // Kubernetes refuses other operators.
+            // Kubernetes rejects other operators.
             _ => {}
         }
     }

@@ -1,7 +1,7 @@
 //! KubeVirt's VirtualMachineInstanceMigration → LiveMigration.
 //!
-//! The migration is reported as early as it can be, so that the node that takes over knows it before the pod's endpoint
-//! arrives; who is left is filled in once KubeVirt says so.
+//! A migration is reported as early as possible, so that the node that takes over knows of it before the pod's endpoint
+//! arrives. The source is filled in once KubeVirt reports it.
 
 use super::Converted;
 use api::kubernetes::VirtualMachineInstanceMigration;
@@ -11,7 +11,7 @@ use api::{
 };
 
 /// Labels of a virtual machine's pod: the instance's name (KubeVirt 1.7 and later), the machine's host name (earlier
-/// versions), and the migration that made the pod.
+/// versions), and the migration that created the pod.
 const INSTANCE_LABEL: &str = "vmi.kubevirt.io/id";
 const MACHINE_LABEL: &str = "vm.kubevirt.io/name";
 const MIGRATION_LABEL: &str = "kubevirt.io/migrationJobUID";
@@ -19,7 +19,7 @@ const MIGRATION_LABEL: &str = "kubevirt.io/migrationJobUID";
 /// The phases in which a migration concerns the network.
 const PHASES: [&str; 6] = ["Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running", "Failed"];
 
-/// Whether the migration is at a point where the network has to know of it.
+/// Whether the migration is in a phase in which the network has to know of it.
 #[must_use]
 pub fn is_live_migration(migration: &VirtualMachineInstanceMigration) -> bool {
     PHASES.contains(&migration.status.phase.as_str())
@@ -27,7 +27,7 @@ pub fn is_live_migration(migration: &VirtualMachineInstanceMigration) -> bool {
         && !migration.metadata.uid.is_empty()
 }
 
-/// The Calico form of a migration for which [`is_live_migration`] holds.
+/// Converts a migration for which [`is_live_migration`] holds.
 #[must_use]
 pub fn live_migration(migration: &VirtualMachineInstanceMigration) -> Converted {
     let instance = &migration.spec.vmi_name;

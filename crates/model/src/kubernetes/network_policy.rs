@@ -1,7 +1,7 @@
 //! Kubernetes NetworkPolicy → KubernetesNetworkPolicy.
 //!
 //! A rule that cannot be converted is left out: these rules only ever allow, so leaving one out restricts more, never
-//! less. The conversion fails only for a uid that is none.
+//! less. The conversion fails only if the uid is not one.
 
 use super::label_selector::{namespace_selector, pod_selector};
 use super::ports::ProtocolPorts;
@@ -14,20 +14,20 @@ use api::{
     PolicyType, Rule,
 };
 
-/// Where Kubernetes' policies stand in the default tier.
+/// The order of Kubernetes' policies in the default tier.
 const ORDER: f64 = 1000.0;
 
-/// Which way a rule looks: its peers are the source of ingress rules and the destination of egress rules.
+/// The direction of a rule: its peers are the source of ingress rules and the destination of egress rules.
 #[derive(Clone, Copy)]
 enum Direction {
     Ingress,
     Egress,
 }
 
-/// The policy that says the same in Calico's terms.
+/// Converts a policy into Calico's form.
 ///
 /// # Errors
-/// When the object's uid is none.
+/// When the object's uid is not one.
 pub fn kubernetes_network_policy(policy: &NetworkPolicy) -> Result<Converted, ConversionError> {
     let mut problems = Vec::new();
     let mut ingress = Vec::new();
@@ -70,7 +70,7 @@ pub fn kubernetes_network_policy(policy: &NetworkPolicy) -> Result<Converted, Co
     Ok(converted)
 }
 
-/// The directions that the policy names; ingress for an object from before there were names.
+/// Returns the directions that the policy names; ingress for an object that predates the field.
 fn types(policy: &NetworkPolicy) -> Vec<PolicyType> {
     let named = |name: &str| policy.spec.policy_types.iter().any(|policy_type| policy_type == name);
     let mut types = Vec::new();
@@ -147,7 +147,7 @@ fn convert_peer(peer: &NetworkPolicyPeer) -> Result<EntityRule, String> {
     })
 }
 
-/// The network without host bits, as Calico writes it.
+/// Returns the network without host bits, as Calico writes it.
 pub(super) fn masked(cidr: &str) -> Result<IpOrCidr, String> {
     Ok(IpOrCidr::new(Cidr::from(cidr).parse()?.masked().to_string()))
 }

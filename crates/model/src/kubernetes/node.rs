@@ -1,7 +1,7 @@
 //! Node ↔ Node: Calico keeps its part of a node in annotations of the Kubernetes object.
 //!
-//! An annotation that does not hold what it should is ignored on reading, and reported in the list of problems; an empty
-//! field removes its annotation on writing. Nothing but annotations is ever written.
+//! An annotation that does not have the expected form is ignored on reading and reported among the problems. An empty
+//! field removes its annotation on writing. Only annotations are ever written.
 
 use super::{ConversionError, Converted};
 use api::kubernetes::Node as KubernetesNode;
@@ -15,11 +15,11 @@ use api::{
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The Calico node that a Kubernetes node and its annotations stand for. With `use_pod_cidr`, tunnel addresses are
-/// taken from the node's pod CIDR, as host-local address management leaves its first address free for them.
+/// Returns the Calico node that a Kubernetes node and its annotations represent. With `use_pod_cidr`, tunnel addresses
+/// are taken from the node's pod CIDR, whose first address host-local address management leaves free for them.
 ///
 /// # Errors
-/// When tunnel addresses are to come from a pod CIDR that is none.
+/// When tunnel addresses must come from a pod CIDR that is not one.
 pub fn calico_node(node: &KubernetesNode, use_pod_cidr: bool) -> Result<Converted, ConversionError> {
     let mut reader = Reader { annotations: &node.metadata.annotations, problems: Vec::new() };
     let mut bgp = NodeBGPSpec {
@@ -74,7 +74,7 @@ pub fn calico_node(node: &KubernetesNode, use_pod_cidr: bool) -> Result<Converte
         annotations: reader.map(names::ANNOTATIONS),
         ..ObjectMeta::default()
     };
-    // Kubernetes' labels win; which ones they are is kept, so that a write takes them out again.
+    // Kubernetes' labels win. Which ones they are is recorded, so that a write removes them again.
     metadata.labels.extend(node.metadata.labels.clone());
     metadata.annotations.insert(names::KUBE_LABELS.to_owned(), json_or_null(&node.metadata.labels));
     let problems = reader.problems;
@@ -84,11 +84,11 @@ pub fn calico_node(node: &KubernetesNode, use_pod_cidr: bool) -> Result<Converte
     Ok(converted)
 }
 
-/// Writes Calico's part of a node into the annotations of the Kubernetes object, leaving all others alone.
+/// Writes Calico's part of a node into the annotations of the Kubernetes object; other annotations stay as they are.
 ///
 /// # Errors
-/// When the bookkeeping annotation that came with the node is no longer readable: which labels are Calico's own would
-/// be a guess.
+/// When the bookkeeping annotation that came with the node is no longer readable: then which labels are Calico's own is
+/// unknown.
 pub fn write_annotations(node: &Node, annotations: &mut StringMap) -> Result<(), ConversionError> {
     let (labels, own_annotations) = without_kubernetes_labels(&node.metadata)?;
     let mut set = |name: &str, value: &dyn Display| {
@@ -128,7 +128,7 @@ pub fn write_annotations(node: &Node, annotations: &mut StringMap) -> Result<(),
     Ok(())
 }
 
-/// Calico's own labels and annotations: without what reading added.
+/// Calico's own labels and annotations: those of the node without what reading added.
 fn without_kubernetes_labels(metadata: &ObjectMeta) -> Result<(StringMap, StringMap), ConversionError> {
     let (mut labels, mut annotations) = (metadata.labels.clone(), metadata.annotations.clone());
     if let Some(text) = metadata.annotations.get(names::KUBE_LABELS).filter(|text| !text.is_empty()) {
@@ -140,7 +140,7 @@ fn without_kubernetes_labels(metadata: &ObjectMeta) -> Result<(StringMap, String
     Ok((labels, annotations))
 }
 
-/// Reads annotations and collects what is wrong with them.
+/// Reads annotations and collects problems.
 struct Reader<'a> {
     annotations: &'a StringMap,
     problems: Vec<String>,
@@ -206,7 +206,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Calico's own addresses first, then those that Kubernetes knows.
+/// Calico's own addresses come first, then those that Kubernetes reports.
 fn addresses(node: &KubernetesNode, bgp: &NodeBGPSpec) -> Vec<NodeAddress> {
     let entry = |address: &str, kind: &str| NodeAddress {
         address: address.into(),
@@ -224,7 +224,7 @@ fn addresses(node: &KubernetesNode, bgp: &NodeBGPSpec) -> Vec<NodeAddress> {
     addresses
 }
 
-/// The address after the pod CIDR's own; empty for an IPv6 one.
+/// The address after the pod CIDR's own; empty for IPv6.
 fn first_address(pod_cidr: &str) -> Result<Ip, ConversionError> {
     let network =
         Cidr::from(pod_cidr).parse().map_err(|reason| ConversionError::field("spec.podCIDR", reason))?;
@@ -237,17 +237,17 @@ fn first_address(pod_cidr: &str) -> Result<Ip, ConversionError> {
     })
 }
 
-/// An address, with or without a network, of this IP version.
+/// An address of this IP version, with or without a network.
 fn is_address(text: &str, version: u8) -> bool {
     IpOrCidr::from(text).parse().is_ok_and(|network| network.ip_version() == version)
 }
 
-/// A network without host bits, of this IP version.
+/// A network of this IP version, without host bits.
 fn is_network(text: &str, version: u8) -> bool {
     IpOrCidr::from(text).parse_strict().is_ok_and(|network| network.ip_version() == version)
 }
 
-/// A JSON object of strings; Go reads `null` as an empty one.
+/// A JSON object of strings; like Go, this reads `null` as an empty one.
 fn parse_map(text: &str) -> Result<StringMap, String> {
     serde_json::from_str::<Option<StringMap>>(text)
         .map(Option::unwrap_or_default)
@@ -258,7 +258,7 @@ fn json_or_empty(map: &StringMap) -> String {
     if map.is_empty() { String::new() } else { json_or_null(map) }
 }
 
-/// As Go writes a map: sorted, and `null` for one that was never made.
+/// A map as Go writes it: sorted, and `null` for one that was never created.
 fn json_or_null(map: &StringMap) -> String {
     if map.is_empty() { "null".to_owned() } else { serde_json::json!(map).to_string() }
 }

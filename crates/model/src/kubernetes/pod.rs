@@ -1,4 +1,4 @@
-//! Pod → WorkloadEndpoint, and the patches by which the CNI plugin reports a pod's addresses before kubelet does.
+//! Pod → WorkloadEndpoint, and the patches with which the CNI plugin reports a pod's addresses before kubelet does.
 
 use super::profile::service_account_profile_name;
 use super::qos::qos_controls;
@@ -12,23 +12,23 @@ use api::words as names;
 use api::{IPNAT, ObjectMeta, WorkloadEndpoint, WorkloadEndpointPort, WorkloadEndpointSpec};
 use serde_json::{Value, json};
 
-/// The name of the one interface that Calico makes.
+/// The name of the one interface that Calico creates.
 pub const ENDPOINT: &str = "eth0";
 
-/// The interface prefix where none is configured.
+/// The default prefix of interfaces' names.
 pub const DEFAULT_INTERFACE_PREFIX: &str = "cali";
 
-/// From this length on, a service account's name is not a label value.
+/// From this length on, a service account's name cannot be a label's value.
 const SERVICE_ACCOUNT_LABEL_LIMIT: usize = 63;
 
-/// Whether the pod has a network of its own, on a node: other pods are not workload endpoints, and a pod never goes back
-/// to being one of them.
+/// Whether the pod is on a node and has a network of its own. Other pods are not workload endpoints, and a pod that is
+/// one never stops being one.
 #[must_use]
 pub fn is_workload_endpoint(pod: &Pod) -> bool {
     !pod.spec.host_network && !pod.spec.node_name.is_empty()
 }
 
-/// Whether the pod has given its addresses back although it is still there.
+/// Whether the pod has released its addresses although it still exists.
 #[must_use]
 pub fn is_finished(pod: &Pod) -> bool {
     let emptied = |name: &str| pod.metadata.annotations.get(name).is_some_and(String::is_empty);
@@ -37,10 +37,10 @@ pub fn is_finished(pod: &Pod) -> bool {
     network_removed || matches!(pod.status.phase.as_str(), "Failed" | "Succeeded" | "Completed")
 }
 
-/// The endpoint of a pod for which [`is_workload_endpoint`] holds.
+/// Converts a pod for which [`is_workload_endpoint`] holds.
 ///
 /// # Errors
-/// When its addresses, or annotations that widen what it may do with addresses, cannot be read.
+/// When its addresses cannot be read, or annotations that extend what it may do with addresses.
 pub fn workload_endpoint(pod: &Pod, interface_prefix: &str) -> Result<Converted, ConversionError> {
     let annotations = &pod.metadata.annotations;
     let namespace = &pod.metadata.namespace;
@@ -93,10 +93,10 @@ pub fn workload_endpoint(pod: &Pod, interface_prefix: &str) -> Result<Converted,
     Ok(converted)
 }
 
-/// The name of the endpoint of a pod on a node.
+/// Returns the name of the endpoint of a pod on a node.
 ///
 /// # Errors
-/// When the two names cannot be parts of one.
+/// When the two names cannot be parts of an endpoint's name.
 pub fn endpoint_name(node: &str, pod: &str) -> Result<String, ConversionError> {
     let ids = WorkloadEndpointIdentifiers {
         node: node.to_owned(),
@@ -119,7 +119,7 @@ fn labels(pod: &Pod) -> StringMap {
     labels
 }
 
-/// The pod's addresses: what kubelet says, else what the CNI plugin wrote.
+/// The pod's addresses: those that kubelet reports, otherwise those that the CNI plugin wrote.
 fn addresses(pod: &Pod) -> Result<Vec<Network>, ConversionError> {
     let annotation = |name: &str| pod.metadata.annotations.get(name).filter(|text| !text.is_empty());
     let status = &pod.status;
@@ -149,7 +149,7 @@ fn networks<'a>(
     texts.into_iter().map(parse).collect()
 }
 
-/// Each further address is translated to the pod's own address of the same family, if it has one.
+/// Each additional address is translated to the pod's own address of the same family, if it has one.
 fn floating_addresses(annotations: &StringMap, networks: &[Network]) -> Result<Vec<IPNAT>, ConversionError> {
     let Some(text) = annotations.get(names::FLOATING_IPS).filter(|_| !networks.is_empty()) else {
         return Ok(Vec::new());
@@ -175,10 +175,10 @@ fn floating_addresses(annotations: &StringMap, networks: &[Network]) -> Result<V
     Ok(addresses.into_iter().filter_map(translate).collect())
 }
 
-/// The ranges in the annotation `cni.projectcalico.org/allowedSourcePrefixes`, without host bits.
+/// Returns the ranges in the annotation `cni.projectcalico.org/allowedSourcePrefixes`, without host bits.
 ///
 /// # Errors
-/// When one of them is not a range: a guess would let the pod send as somebody else.
+/// When one of them is not a range: a guess would let the pod send with foreign addresses.
 pub fn allowed_source_prefixes(annotations: &StringMap) -> Result<Vec<IpOrCidr>, ConversionError> {
     let annotation = names::ALLOWED_SOURCE_PREFIXES;
     let Some(text) = annotations.get(annotation).filter(|text| !text.is_empty()) else {
@@ -198,7 +198,7 @@ fn json_list(annotation: &'static str, text: &str) -> Result<Vec<String>, Conver
     })
 }
 
-/// Ports that a rule can name, and ports that are mapped on the host.
+/// Ports that rules can name, and ports that are mapped on the host.
 fn push_ports(containers: &[Container], ports: &mut Vec<WorkloadEndpointPort>) {
     for port in containers.iter().flat_map(|container| &container.ports) {
         if port.container_port == 0 || (port.host_port == 0 && port.name.is_empty()) {
@@ -225,8 +225,8 @@ fn push_ports(containers: &[Container], ports: &mut Vec<WorkloadEndpointPort>) {
     }
 }
 
-/// The strategic merge patch for a pod's status by which the CNI plugin reports the addresses that it gave. It leaves the
-/// revision out: kubelet runs one ADD per pod at a time, and a pod's status changes all the while.
+/// Returns the strategic merge patch for a pod's status with which the CNI plugin reports the addresses that it
+/// assigned. It has no revision: kubelet runs one ADD per pod at a time, and a pod's status changes constantly.
 #[must_use]
 pub fn addresses_patch(endpoint: &WorkloadEndpoint) -> Value {
     let mut annotations = StringMap::new();
@@ -241,8 +241,8 @@ pub fn addresses_patch(endpoint: &WorkloadEndpoint) -> Value {
     patch(&annotations, None, Some(&endpoint.metadata.uid))
 }
 
-/// The patch by which the CNI plugin says that the addresses are gone. The container stays named, so that a second DEL
-/// knows which pod it sees.
+/// Returns the patch with which the CNI plugin reports that the addresses are released. The container's name stays, so
+/// that a second DEL can tell which pod it is for.
 #[must_use]
 pub fn addresses_removed_patch(revision: Option<&str>, uid: Option<&str>) -> Value {
     let annotations =
@@ -255,7 +255,7 @@ fn patch(annotations: &StringMap, revision: Option<&str>, uid: Option<&str>) -> 
     if !annotations.is_empty() {
         metadata["annotations"] = json!(annotations);
     }
-    // Both are immutable, so a patch that names others is refused.
+    // Both are immutable, so a patch that contains others fails.
     if let Some(revision) = revision.filter(|revision| !revision.is_empty()) {
         metadata["resourceVersion"] = revision.into();
     }

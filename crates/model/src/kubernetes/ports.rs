@@ -3,7 +3,7 @@
 use api::scalars::{Port, Protocol};
 use std::collections::BTreeMap;
 
-/// The ports that rules of one policy rule match, per protocol.
+/// The ports that one rule of a policy matches, per protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ProtocolPorts(BTreeMap<String, Ports>);
 
@@ -15,12 +15,12 @@ enum Ports {
 }
 
 impl ProtocolPorts {
-    /// Nothing collected yet.
+    /// Creates an empty collection.
     pub(super) fn new() -> Self {
         Self(BTreeMap::new())
     }
 
-    /// Any protocol, any port.
+    /// Any protocol and any port.
     pub(super) fn everything() -> Self {
         Self(BTreeMap::from([(String::new(), Ports::All)]))
     }
@@ -30,16 +30,16 @@ impl ProtocolPorts {
         self.0.insert(protocol.to_owned(), Ports::All);
     }
 
-    /// Adds one port of a protocol; the empty protocol is "any", as named ports of cluster policies have it.
+    /// Adds one port of a protocol. The empty protocol means any, as for named ports of cluster policies.
     pub(super) fn add(&mut self, protocol: &str, port: Port) {
         match self.0.entry(protocol.to_owned()).or_insert_with(|| Ports::Only(Vec::new())) {
-            // All ports are all ports, whatever else is named.
+            // Once all ports are included, single ports change nothing.
             Ports::All => {}
             Ports::Only(ports) => ports.push(port),
         }
     }
 
-    /// Each protocol by name, with its ports; no ports means all.
+    /// Returns each protocol by name, with its ports; no ports means all.
     pub(super) fn into_rules(self) -> impl Iterator<Item = (Option<Protocol>, Vec<Port>)> {
         self.0.into_iter().map(|(protocol, ports)| {
             let protocol = (!protocol.is_empty()).then(|| Protocol::from_name(&protocol));
@@ -51,12 +51,12 @@ impl ProtocolPorts {
     }
 }
 
-/// The fewest ranges that cover the same ports: named ports first, in their order, then ranges in order.
+/// Merges ports into the fewest ranges: named ports first, in their order, then ranges in ascending order.
 fn simplify(ports: Vec<Port>) -> Vec<Port> {
     let mut ranges: Vec<(u16, u16)> = ports.iter().filter_map(Port::bounds).collect();
     let numbers: usize = ranges.iter().map(|(min, max)| usize::from(max - min) + 1).sum();
     if ports.len() <= 1 || numbers <= 1 {
-        // With at most one number there is nothing to merge, and the order stays as it was.
+        // With at most one number there is nothing to merge, and the order stays the same.
         return ports;
     }
     ranges.sort_unstable();

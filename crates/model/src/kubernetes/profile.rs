@@ -1,7 +1,8 @@
-//! Namespaces and service accounts as profiles, which hand their labels down to the pods that belong to them.
+//! Namespaces and service accounts as profiles, which give their labels to the pods that belong to them.
 //!
-//! A namespace's profile also allows everything, which is what a pod without policy gets. The revision of a profile has
-//! two halves, `<namespaces>/<service accounts>`: one list and one watch span both kinds of object.
+//! A namespace's profile also allows everything, which is what applies to a pod without policy. The revision of a
+//! profile has two halves, `<namespaces>/<service accounts>`, because one list and one watch cover both kinds of
+//! object.
 
 use super::{ConversionError, Converted, translated_uid};
 use crate::value::KvPair;
@@ -13,10 +14,10 @@ use api::words::{
 };
 use api::{Action, DEFAULT_ALLOW_PROFILE, ObjectMeta, Profile, ProfileSpec, Rule};
 
-/// The profile of a namespace.
+/// Returns the profile of a namespace.
 ///
 /// # Errors
-/// When the object's uid is none.
+/// When the object's uid is not one.
 pub fn namespace_profile(namespace: &Namespace) -> Result<Converted, ConversionError> {
     let allow = vec![Rule { action: Action::Allow, ..Rule::default() }];
     let spec = ProfileSpec {
@@ -30,10 +31,10 @@ pub fn namespace_profile(namespace: &Namespace) -> Result<Converted, ConversionE
     profile(name, &namespace.metadata, spec, &revision)
 }
 
-/// The profile of a service account.
+/// Returns the profile of a service account.
 ///
 /// # Errors
-/// When the object's uid is none.
+/// When the object's uid is not one.
 pub fn service_account_profile(account: &ServiceAccount) -> Result<Converted, ConversionError> {
     let spec = ProfileSpec {
         labels_to_apply: handed_down(SERVICE_ACCOUNT_LABEL_PREFIX, &account.metadata),
@@ -44,7 +45,7 @@ pub fn service_account_profile(account: &ServiceAccount) -> Result<Converted, Co
     profile(name, &account.metadata, spec, &revision)
 }
 
-/// The profile that every store has without storing it: everything is allowed.
+/// Returns the profile that exists in every store without being stored: it allows everything.
 #[must_use]
 pub fn default_allow_profile() -> KvPair {
     let allow = vec![Rule { action: Action::Allow, ..Rule::default() }];
@@ -76,19 +77,19 @@ fn handed_down(prefix: &str, metadata: &ObjectMeta) -> StringMap {
     labels
 }
 
-/// The name of a service account's profile.
+/// Returns the name of a service account's profile.
 #[must_use]
 pub fn service_account_profile_name(namespace: &str, account: &str) -> String {
     let namespace = if namespace.is_empty() { "default" } else { namespace };
     format!("{SERVICE_ACCOUNT_PROFILE_PREFIX}{namespace}.{account}")
 }
 
-/// Whose profile a name is.
+/// The owner of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileOwner<'a> {
-    /// A namespace's.
+    /// A namespace.
     Namespace(&'a str),
-    /// A service account's.
+    /// A service account.
     ServiceAccount {
         /// Its namespace.
         namespace: &'a str,
@@ -97,7 +98,7 @@ pub enum ProfileOwner<'a> {
     },
 }
 
-/// Whose profile has this name; `None` for a name that no Kubernetes object gives.
+/// Returns the owner of the profile of this name; `None` for a name that does not come from a Kubernetes object.
 #[must_use]
 pub fn profile_owner(name: &str) -> Option<ProfileOwner<'_>> {
     if let Some(namespace) = name.strip_prefix(NAMESPACE_PROFILE_PREFIX) {
@@ -107,13 +108,13 @@ pub fn profile_owner(name: &str) -> Option<ProfileOwner<'_>> {
     Some(ProfileOwner::ServiceAccount { namespace, name })
 }
 
-/// The revision of a list or watch that spans namespaces and service accounts.
+/// Returns the revision of a list or watch that covers namespaces and service accounts.
 #[must_use]
 pub fn join_revisions(namespaces: &str, service_accounts: &str) -> String {
     format!("{namespaces}/{service_accounts}")
 }
 
-/// The two halves of such a revision, both empty for no revision or `0`; `None` for what is none.
+/// Returns the two halves of such a revision, both empty for an empty revision or `0`; `None` for other texts.
 #[must_use]
 pub fn split_revision(revision: &str) -> Option<(&str, &str)> {
     if revision.is_empty() || revision == "0" {

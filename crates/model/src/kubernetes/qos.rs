@@ -1,7 +1,7 @@
 //! A pod's traffic limits, from its annotations.
 //!
-//! A value outside its bounds is moved to the bound and a value that cannot be read counts as unset; both are reported in
-//! the list of problems, and neither keeps the pod from being an endpoint.
+//! A value outside its bounds is clamped, and a value that cannot be read counts as unset. Both are reported among the
+//! problems, and neither keeps the pod from being an endpoint.
 
 use super::quantity::parse_quantity;
 use api::QoSControls;
@@ -14,7 +14,7 @@ const BANDWIDTH: RangeInclusive<i64> = 1_000..=1_000_000_000_000_000;
 const BURST: RangeInclusive<i64> = 1_000..=34_359_738_360;
 const PEAK_RATE: RangeInclusive<i64> = 1_010..=1_010_000_000_000_000;
 const MINIMUM_BURST: RangeInclusive<i64> = 1_000..=100_000_000;
-/// Bound by the kernel's limit match, for rates and bursts.
+/// The limit of the kernel's limit match, for rates and bursts.
 const PACKETS: RangeInclusive<i64> = 1..=10_000;
 const CONNECTIONS: RangeInclusive<i64> = 1..=4_294_967_295;
 
@@ -33,7 +33,7 @@ struct Direction {
     connections: i64,
 }
 
-/// The limits that the annotations ask for, if any, and what is wrong with them.
+/// Returns the limits in the annotations, if any, and the problems.
 #[must_use]
 pub fn qos_controls(annotations: &StringMap) -> (Option<QoSControls>, Vec<String>) {
     let mut problems = Vec::new();
@@ -71,7 +71,7 @@ impl Direction {
             let text = annotations.get(name)?;
             Some(bounded(name, text, &bounds, problems))
         };
-        // Calico's own annotation wins, even when it cannot be read.
+        // Calico's own annotation wins, even if it cannot be read.
         let kubernetes_bandwidth = read(names.kubernetes_bandwidth, BANDWIDTH).unwrap_or(0);
         let mut limits = Self {
             bandwidth: read(names.bandwidth, BANDWIDTH).unwrap_or(kubernetes_bandwidth),
@@ -92,7 +92,7 @@ impl Direction {
         limits
     }
 
-    /// A burst means nothing without a rate, and a peak rate nothing below the rate.
+    /// A burst has no meaning without a rate, nor a peak rate that is below the rate.
     fn drop_what_lacks_its_base(&mut self, direction: &str, problems: &mut Vec<String>) {
         if self.burst != 0 && self.bandwidth == 0 {
             problems.push(format!("{direction} burst needs an {direction} bandwidth; ignoring it"));
@@ -129,10 +129,10 @@ fn bounded(name: &str, text: &str, bounds: &RangeInclusive<i64>, problems: &mut 
     clamped
 }
 
-/// The mark that the annotations ask for on packets that leave the cluster, if any.
+/// Returns the DSCP mark that the annotations request for packets that leave the cluster, if any.
 ///
 /// # Errors
-/// A sentence, when the annotation holds no mark.
+/// A sentence, when the annotation does not contain a mark.
 pub fn egress_mark(annotations: &StringMap) -> Result<Option<Dscp>, String> {
     let mut problems = Vec::new();
     let mark = annotations.get(names::DSCP).and_then(|text| dscp(text, &mut problems));

@@ -1,12 +1,12 @@
 //! Kubernetes quantities (`10M`, `1.5Gi`, `2e3`) as whole numbers.
 //!
-//! Only what limits need: the value rounded away from zero, as Kubernetes' own `Value()` gives it, and capped at the
-//! largest `i64`. It refuses to keep the unit or the precision: nothing here prints a quantity.
+//! Supports only what limits need: the value, rounded away from zero as by Kubernetes' own `Value()`, and capped at the
+//! largest `i64`. Unit and precision are lost: nothing here prints a quantity.
 
-/// Digits that are looked at on each side of the point; more only say "huge" or "a little more".
+/// The number of digits that are read on each side of the point; further ones could only say "huge" or "a little more".
 const KEPT_DIGITS: usize = 18;
 
-/// The whole number that a quantity stands for, rounded away from zero.
+/// Converts a quantity into a whole number, rounded away from zero.
 ///
 /// # Errors
 /// A sentence saying that the text is not a quantity.
@@ -28,7 +28,7 @@ pub fn parse_quantity(text: &str) -> Result<i64, String> {
     Ok(if negative { -magnitude } else { magnitude })
 }
 
-/// What a suffix multiplies with.
+/// The factor of a suffix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scale {
     /// Two to this power.
@@ -63,7 +63,7 @@ fn scale(suffix: &str) -> Option<Scale> {
     Some(scale)
 }
 
-/// `whole.fraction` times the scale, rounded up, capped.
+/// Returns `whole.fraction` times the scale, rounded up and capped.
 fn magnitude(whole: &str, fraction: &str, scale: Scale) -> i64 {
     let whole = whole.trim_start_matches('0');
     let fraction = fraction.trim_end_matches('0');
@@ -77,7 +77,7 @@ fn magnitude(whole: &str, fraction: &str, scale: Scale) -> i64 {
         return i64::MAX;
     }
     let kept = &fraction[..fraction.len().min(KEPT_DIGITS)];
-    // What is cut off only matters for rounding up, and rounding up happens anyway when anything is left over.
+    // Digits that are cut off only matter for rounding up, which happens anyway if anything is left over.
     let cut = u128::from(kept.len() < fraction.len());
     let fraction_power = u32::try_from(kept.len()).unwrap_or(0);
     let digits = |text: &str| text.parse::<u128>().unwrap_or(0);

@@ -1,10 +1,10 @@
-//! Services and endpoint slices, passed on as they are under kinds of their own.
+//! Services and endpoint slices, which are passed on unchanged under kinds of their own.
 
 use super::Converted;
 use api::kubernetes::{EndpointSlice, Service};
 use api::{KubernetesEndpointSlice, KubernetesEndpointSliceSpec, KubernetesService, KubernetesServiceSpec};
 
-/// The service under its own kind.
+/// Returns the service under its own kind.
 #[must_use]
 pub fn kubernetes_service(service: Service) -> Converted {
     let revision = service.metadata.resource_version.clone();
@@ -17,12 +17,12 @@ pub fn kubernetes_service(service: Service) -> Converted {
     Converted::new(object, &revision)
 }
 
-/// The slice under its own kind.
+/// Returns the slice under its own kind.
 #[must_use]
 pub fn kubernetes_endpoint_slice(slice: EndpointSlice) -> Converted {
     let revision = slice.metadata.resource_version.clone();
     let mut content = slice.content;
-    // The fields of the envelope (kind, apiVersion) stand beside the content and are not part of it.
+    // The fields of the envelope (kind, apiVersion) are beside the content and not part of it.
     content.extra.clear();
     let object = KubernetesEndpointSlice {
         metadata: slice.metadata,

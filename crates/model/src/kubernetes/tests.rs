@@ -1,5 +1,5 @@
-//! Conversions, as tables in `tests/data/kubernetes`: some cases captured from a cluster that runs Calico, the others
-//! written by hand.
+//! Conversions as tables in `tests/data/kubernetes`: some cases were captured from a cluster that runs Calico, the
+//! others were written by hand.
 
 use super::*;
 use crate::value::Value as Stored;
@@ -19,7 +19,7 @@ fn read<T: DeserializeOwned>(value: &Value) -> T {
     serde_json::from_value(value.clone()).unwrap()
 }
 
-/// JSON merge patch: objects are merged, `null` removes.
+/// Applies a JSON merge patch: objects are merged, `null` removes.
 fn merged(base: &Value, patch: &Value) -> Value {
     let (Value::Object(base), Value::Object(patch)) = (base, patch) else { return patch.clone() };
     let mut result: Map<String, Value> = base.clone();
@@ -40,7 +40,7 @@ fn as_json(converted: &Converted) -> Value {
     serde_json::to_value(resource).unwrap()
 }
 
-/// Compares an outcome with what the case expects: `expected`, or an `error` that has this text in it.
+/// Compares an outcome with what the case expects: `expected`, or an `error` that contains this text.
 fn check(case: &Value, outcome: Result<Converted, ConversionError>, expected: Option<Value>) {
     let name = case["case"].as_str().unwrap();
     match (outcome, case["error"].as_str()) {
@@ -131,7 +131,7 @@ fn a_node_that_was_read_is_written_back_unchanged() {
         let converted = node::calico_node(&kubernetes, false).unwrap();
         let Stored::Resource(Resource::Node(calico)) = converted.pair.value else { panic!("no node") };
         let mut annotations = kubernetes.metadata.annotations.clone();
-        // A label that Kubernetes has too is shadowed, and lost when the node is written back, as Calico does.
+        // As in Calico, a label that Kubernetes also has is shadowed, and lost when the node is written back.
         if let Some(labels) = annotations.get_mut("projectcalico.org/labels") {
             *labels = r#"{"mine":"1"}"#.to_owned();
         }

@@ -1,9 +1,9 @@
-//! Values: what Calico wrote comes back byte for byte, old forms are read, what is not a value is an error.
+//! Values: what Calico wrote is written back byte for byte, old forms are read, and anything else is an error.
 
 use super::*;
 use crate::key::{AffinityType, BlockAffinityKey};
 
-/// Key and value of each entry that Calico wrote.
+/// The key and value of each entry that Calico wrote.
 fn written_by_calico() -> Vec<(&'static str, &'static str)> {
     let dump = include_str!("../../tests/data/etcd.txt");
     let lines: Vec<&str> = dump.lines().filter(|line| !line.starts_with('#')).collect();
@@ -39,7 +39,7 @@ fn policies_carry_their_name_only_in_the_store() {
     assert!(policy.metadata().annotations.is_empty());
 }
 
-/// What is read from a stored text, and what is written for it.
+/// Each stored text with the value that is read from it, and the text that is written for that value.
 #[test]
 fn stored_forms() {
     let affinity = || {
@@ -138,7 +138,7 @@ fn text_that_is_not_a_value_is_an_error() {
 }
 
 #[test]
-fn pairs_know_revision_and_uid() {
+fn pairs_have_revision_and_uid() {
     let mut node = api::Node::new("", "n", api::NodeSpec::default());
     node.metadata.resource_version = "5".into();
     let mut pair = KvPair::resource(node);
@@ -163,10 +163,10 @@ proptest::proptest! {
 }
 
 #[test]
-fn values_that_are_cut_off_are_refused() {
+fn truncated_values_are_errors() {
     for (path, json) in written_by_calico().into_iter().filter(|(_, json)| json.starts_with('{')) {
         let key = Key::parse(path).unwrap();
-        // No bytes at all are a claim of very old releases.
+        // Very old releases wrote claims as no bytes at all.
         for cut in 1..json.len() {
             assert!(decode(&key, &json.as_bytes()[..cut]).is_err(), "{path}: {cut} bytes of {json}");
         }

@@ -76,7 +76,7 @@ impl Told {
                     match entry {
                         FeedEntry::IpPool(cidr, Some(pool)) => _ = self.pools.insert(cidr, pool),
                         FeedEntry::IpPool(cidr, None) => _ = self.pools.remove(&cidr),
-                        FeedEntry::Node(name, node) if name == self.node_name => {
+                        FeedEntry::Node(name, node) if *name == *self.node_name => {
                             self.node = node.as_deref().map(|node| Arc::new(NodeInputs::new(&node.object)));
                         }
                         _ => {}

@@ -1,9 +1,9 @@
-//! What is left for netfilter where eBPF programs judge packets: connections from before the programs, packets that no program
-//! has seen, and the host's own NAT.
+//! What netfilter does where eBPF programs enforce policy: connections from before the programs, packets that no
+//! program has seen, and the host's own NAT.
 //!
-//! Where programs serve services, no chain of policy is left. Where somebody else does (kube-proxy), programs see packets before
-//! their destinations are translated, so policy meets such connections once more here, where both ends are known. Nothing else goes
-//! through the chains of policy.
+//! Where programs serve services, no chain of policy is left. Where something else does (kube-proxy), programs see
+//! packets before their destinations are translated, so policy is applied to such connections again here, where both
+//! ends are known. No other packets go through the chains of policy.
 
 use super::filter::ROUTER_ICMPV6;
 use crate::bpf_marks::{
@@ -22,20 +22,20 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The device by which the host's own packets to services leave, and where routes to services lead.
+/// The device through which the host's own packets to services leave, and to which routes to services lead.
 pub const SERVICES_DEVICE: &str = "bpfin.cali";
-/// Its other end, where programs give them a backend.
+/// Its other end, where programs choose their backend.
 pub const SERVICES_DEVICE_END: &str = "bpfout.cali";
 
 const LINK_LOCAL: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(169, 254, 0, 0), 16);
 const LINK_LOCAL_V6: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10);
 
 impl Renderer {
-    /// The chains of a table that depend on settings alone, where eBPF programs judge packets. They have the names of those
-    /// without.
+    /// The chains of a table that depend only on settings, where eBPF programs enforce policy. They have the same names
+    /// as those without programs.
     #[must_use]
     pub fn fixed_chains_beside_bpf(&self, table: Table, version: IpVersion) -> Vec<Chain> {
-        // For packets that go elsewhere than they wanted to when programs saw them.
+        // For packets whose destination changed after programs saw them.
         let translated =
             (!self.config().bpf_serves).then(|| Chain::new(names::TRANSLATED, self.forwarded_policy()));
         let own = match table {
@@ -48,7 +48,7 @@ impl Renderer {
             .into_iter()
             .chain(translated)
             .collect(),
-            // Policy before destination NAT is a program's, and so is that of the host's own packets after it.
+            // Programs handle policy before destination NAT, and that of the host's own packets after it.
             Table::Mangle => vec![
                 Chain::new(names::PREROUTING, self.service_mark().into_iter().collect()),
                 Chain::new(names::POSTROUTING, self.dscp_marks(version)),
@@ -70,7 +70,8 @@ impl Renderer {
         let rules = chain.rules.iter().cloned();
         let rules: Vec<Rule> = match (table, &*chain.name) {
             _ if !self.config().bpf_serves => return chain,
-            // Programs checked the source. That of an answer to the host may be a service by now, and nobody has a way to it.
+            // Programs checked the source. For an answer to the host it may be a service by now, to which there is no
+            // route.
             (Table::Raw, names::PREROUTING) => rules
                 .map(|rule| match rule.matches.contains(&Match::ReversePathFailed) {
                     true => {
@@ -80,7 +81,7 @@ impl Renderer {
                     false => rule,
                 })
                 .collect(),
-            // Backends elsewhere, and a workload that reaches itself, answer to this host.
+            // Backends on other nodes, and a workload that connects to itself, answer to this host.
             (Table::Nat, names::POSTROUTING) => {
                 let hidden = Match::Mark { value: MASQUERADE, mask: KIND, negated: false };
                 let random_fully = self.config().features.masquerade_random_fully;
@@ -92,8 +93,8 @@ impl Renderer {
         Chain::new(chain.name, rules)
     }
 
-    /// The chains without, for the time until every interface has its programs: those that have some need to be told what Linux
-    /// knows, or they would drop packets of connections from before them.
+    /// The chains without programs, for the time until every interface has its programs. Programs that are already
+    /// there must learn what Linux knows, or they would drop packets of older connections.
     #[must_use]
     pub fn fixed_chains_before_bpf(&self, table: Table, version: IpVersion) -> Vec<Chain> {
         let tell = |chain: Chain| {
@@ -104,7 +105,7 @@ impl Renderer {
         self.fixed_chains(table, version).into_iter().map(tell).collect()
     }
 
-    /// To workloads whose interfaces have programs; packets to others are refused.
+    /// Leads to workloads whose interfaces have programs; packets to others are dropped or rejected.
     #[must_use]
     pub fn attached_dispatch(&self, interfaces: &BTreeSet<InterfaceName>) -> Dispatch {
         let unknown =
@@ -144,7 +145,7 @@ impl Renderer {
                 .comment("From workload without BPF seen mark")
         }));
         if version == IpVersion::V6 {
-            // Programs let these to the host, and cannot tell that they go no further.
+            // Programs let these packets through to the host, and cannot ensure that they go no further.
             rules.extend(ROUTER_ICMPV6.map(|icmp_type| {
                 let icmp = Match::Icmp { version, icmp_type, code: None, negated: false };
                 Rule::when([protocol_number(58), icmp], deny())
@@ -189,8 +190,9 @@ impl Renderer {
                 .comment("REJECT/rst packets from unknown TCP flows.")
         }));
         rules.extend([
-            // Such packets begin nothing. A connection that was silent since before Linux tracked any is known to its socket alone
-            // (the agent's own watches are like that); without a socket the kernel answers with a reset itself.
+            // Such packets begin no connection. A connection that was silent since before Linux tracked any is known
+            // only to its socket (for example the agent's own watches). If there is no socket, the kernel itself
+            // answers with a reset.
             Rule::when([mark_set(FALL_THROUGH), protocol(Protocol::TCP)], self.filter_allow())
                 .comment("TCP flows that only sockets know; others are reset by the kernel."),
             Rule::when([mark_set(FALL_THROUGH)], deny()).comment("Packets from unknown non-TCP flows."),
@@ -206,7 +208,7 @@ impl Renderer {
         Chain::new(names::INPUT, rules)
     }
 
-    /// Programs mark packets of connections to services of workloads; their connections are marked like them.
+    /// Programs mark packets of connections to services of workloads; this marks their connections, too.
     fn service_mark(&self) -> Option<Rule> {
         let mark = self.config().bpf_service_mark;
         let marked = Match::Mark { value: SEEN | mark, mask: SEEN | mark, negated: false };
@@ -224,7 +226,8 @@ impl Renderer {
         self.config().bpf_serves.then(rule)
     }
 
-    /// The chain without programs, behind what these say: sources of what they know were checked when it began.
+    /// The chain without programs, after rules for the packets that programs marked: the sources of connections that
+    /// programs know were checked when those began.
     fn bpf_raw_prerouting(&self, version: IpVersion) -> Chain {
         let direct = Match::Mark { value: NO_TRACKING, mask: KIND, negated: false };
         let first = [
@@ -235,7 +238,8 @@ impl Renderer {
             let elsewhere =
                 Match::LocalAddress { end: End::Destination, limit_interface_out: false, negated: true };
             [
-                // Somebody may send it elsewhere: its answers have to be tracked then, which programs know by this mark.
+                // Something may change its destination. Its answers must be tracked then, which this mark tells
+                // programs.
                 Rule::when([mark_set(SEEN), local(End::Destination)], Action::SetMark(SKIP_FIB & !SEEN))
                     .comment("Mark traffic towards the host - it is TRACKed"),
                 Rule::when([mark_set(SEEN), elsewhere], jump(names::UNTRACKED_FLOWS))
@@ -245,18 +249,18 @@ impl Renderer {
         let last = Rule::when([mark_set(BYPASS)], Action::Accept).comment("Pre-approved by BPF programs.");
         let usual = self.raw_prerouting(version);
         let mut rules = usual.rules.to_vec();
-        // Behind the rule that clears the bits that only netfilter uses.
+        // After the rule that clears the bits that only netfilter uses.
         rules.splice(1..1, first.into_iter().chain(bypass.into_iter().flatten()).chain([last]));
         Chain::new(usual.name.clone(), rules)
     }
 
-    /// Destinations that others translate must be tracked, so this is only where programs do it.
+    /// Destinations that something else translates must be tracked, so this only applies where programs translate them.
     fn bypasses_tracking(&self) -> bool {
         self.config().bpf_serves && self.config().bpf_bypasses_tracking
     }
 
-    /// What passes through this host and was seen by a program: not tracked, but for what Linux translates, what only Linux
-    /// knows, and what is asked for.
+    /// Packets that pass through this host and were seen by a program are not tracked, except for what Linux
+    /// translates, what only Linux knows, and what the configuration requires.
     fn bpf_untracked_flows(&self, version: IpVersion) -> Option<Chain> {
         let tracked = |from: &InterfacePattern| {
             Rule::when([interface(Side::In, from.clone())], Action::Return)
@@ -293,7 +297,7 @@ impl Renderer {
         Chain::new(names::OUTPUT, vec![self.mark_established()])
     }
 
-    /// Programs know by the mark that Linux knows the connection.
+    /// Programs can tell by the mark that Linux knows the connection.
     fn mark_established(&self) -> Rule {
         Rule::when([conntrack(Conntrack::RelatedOrEstablished)], Action::SetMark(LINUX_ESTABLISHED))
             .comment("Mark pre-established flows.")

@@ -1,4 +1,4 @@
-//! Ports that host endpoints never block, so that a mistake in policy does not lock anyone out.
+//! Ports that host endpoints never block, so that a mistake in policy does not lock the administrator out.
 
 use crate::config::FailsafePort;
 use crate::names;
@@ -6,7 +6,7 @@ use crate::renderer::{Renderer, one_port, protocol};
 use crate::tree::{Action, Chain, End, IpVersion, Match, Rule, Table};
 
 impl Renderer {
-    /// Packets that come in.
+    /// Incoming packets.
     pub(super) fn failsafe_in(&self, table: Table, version: IpVersion) -> Chain {
         let replies = match table {
             Table::Raw => self.config.failsafe_outbound.as_slice(),
@@ -16,7 +16,7 @@ impl Renderer {
         Chain::new(names::FAILSAFE_IN, rules)
     }
 
-    /// Packets that go out.
+    /// Outgoing packets.
     pub(super) fn failsafe_out(&self, table: Table, version: IpVersion) -> Chain {
         let replies = match table {
             Table::Raw => self.config.failsafe_inbound.as_slice(),
@@ -27,9 +27,9 @@ impl Renderer {
     }
 }
 
-/// `requests` by destination port. The raw table sees replies too, before connection tracking knows them, so there
-/// `replies` of the other direction are let through by source port. `other_side` is the end whose address the ports'
-/// networks are about.
+/// Allows `requests` by destination port. The raw table also sees replies, before connection tracking knows them, so
+/// there `replies` of the other direction are allowed by source port. `other_side` is the end to which the ports'
+/// networks refer.
 fn rules(
     requests: &[FailsafePort],
     replies: &[FailsafePort],

@@ -9,7 +9,7 @@ use crate::tree::{Action, Chain, Conntrack, End, IpVersion, Match, Protocol, Rul
 use api::{Denied, EndpointToHost};
 use std::net::IpAddr;
 
-/// Messages of ICMPv6 that a router must see whatever policy says: multicast listeners (130 to 132), router solicitation
+/// ICMPv6 messages that a router must see whatever policy says: multicast listeners (130 to 132), router solicitation
 /// (133), neighbour solicitation and advertisement (135, 136).
 pub(super) const ROUTER_ICMPV6: [u8; 6] = [130, 131, 132, 133, 135, 136];
 
@@ -31,7 +31,7 @@ impl Renderer {
         chains
     }
 
-    /// Packets of tunnels to this host.
+    /// Packets of tunnels that end at this host.
     pub(super) fn tunnels_to_host(&self, version: IpVersion) -> Vec<Rule> {
         let (config, deny) = (&self.config, self.deny(Table::Filter));
         let mut rules = Vec::new();
@@ -63,7 +63,7 @@ impl Renderer {
                 Rule::when(to_us(Some(known)), self.filter_allow())
                     .comment(format!("Allow IPv{version} VXLAN packets from allowed hosts")),
             );
-            // IPv4 says drop whatever the setting is; IPv6 follows the setting.
+            // For IPv4 this drops whatever the setting is; for IPv6 it follows the setting.
             let deny = if version == IpVersion::V4 { Denied::Drop } else { deny };
             let word = deny.as_str();
             rules.push(
@@ -109,7 +109,7 @@ impl Renderer {
         self.workload_to_host_by(version, vec![Rule::always(jump(names::FROM_WORKLOAD_DISPATCH))])
     }
 
-    /// `policy` is what stands between exceptions and the action that is set for these packets.
+    /// `policy` comes between the exceptions and the configured action for these packets.
     pub(super) fn workload_to_host_by(&self, version: IpVersion, policy: Vec<Rule>) -> Chain {
         let mut rules = Vec::new();
         if version == IpVersion::V6 {
@@ -165,8 +165,8 @@ impl Renderer {
         Chain::new(names::FORWARD, rules)
     }
 
-    /// Before dispatch, whose chains accept known connections for good. A connection in the flow table skips `FORWARD` and
-    /// `POSTROUTING` for the rest of its life, so endpoints that need rules there are left out.
+    /// This comes before dispatch, whose chains accept known connections for good. A connection in the flow table skips
+    /// `FORWARD` and `POSTROUTING` for the rest of its life, so endpoints that need rules there are excluded.
     pub(super) fn flow_offload(&self, version: IpVersion) -> Option<Rule> {
         let matches = [
             conntrack(Conntrack::RelatedOrEstablished),
@@ -187,7 +187,7 @@ impl Renderer {
         })
     }
 
-    /// Policy for forwarded packets, of both ends.
+    /// Policy of both ends for forwarded packets.
     pub(super) fn forwarded_policy(&self) -> Vec<Rule> {
         let marks = &self.config.marks;
         let mut rules = vec![
@@ -246,7 +246,7 @@ impl Renderer {
         }));
         rules.extend([
             Rule::always(Action::ClearMark(marks.cleared())),
-            // The interface of a packet whose destination was translated is not known yet: its policy is applied in
+            // The interface of a packet whose destination was translated is not known yet, so its policy is applied in
             // mangle `POSTROUTING`.
             Rule::when(
                 [Match::Conntrack { state: Conntrack::Dnat, negated: true }],

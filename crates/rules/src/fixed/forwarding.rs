@@ -1,7 +1,7 @@
-//! Forwarded packets where kube-proxy uses IPVS: they go through `INPUT` and `OUTPUT` and never through `FORWARD`.
+//! Forwarded packets where kube-proxy uses IPVS: they go through `INPUT` and `OUTPUT`, never through `FORWARD`.
 //!
-//! `INPUT` knows the interface that they came from and marks them with its endpoint; `OUTPUT` applies the policy of that
-//! endpoint by the mark.
+//! `INPUT` knows the interface through which they came and marks them with its endpoint; `OUTPUT` applies the policy of
+//! that endpoint by the mark.
 
 use crate::names::{self, sets};
 use crate::policy::split_ports;
@@ -11,7 +11,7 @@ use crate::tree::{Action, Chain, Conntrack, End, IpVersion, Match, Protocol, Rul
 impl Renderer {
     /// Marks packets that will be forwarded.
     pub(super) fn forward_check(&self, version: IpVersion) -> Chain {
-        // A packet of a known connection to a service's address may be an answer to a process of the host.
+        // A packet of a known connection to a service's address may be an answer to a process on the host.
         let mut rules = vec![Rule::when([conntrack(Conntrack::RelatedOrEstablished)], Action::Return)];
         for ports in split_ports(&self.config.node_port_ranges) {
             rules.extend([Protocol::TCP, Protocol::UDP].map(|one| {

@@ -19,7 +19,7 @@ impl Renderer {
     fn mangle_prerouting(&self) -> Chain {
         let rules = vec![
             Rule::when([conntrack(Conntrack::RelatedOrEstablished)], self.mangle_allow()),
-            // Accepted in the raw table.
+            // Packets that were accepted in the raw table.
             Rule::when([self.accepted()], self.mangle_allow()),
             Rule::always(jump(names::FROM_HOST_ENDPOINT)),
             Rule::when([self.accepted()], self.mangle_allow())
@@ -28,7 +28,7 @@ impl Renderer {
         Chain::new(names::PREROUTING, rules)
     }
 
-    /// Packets that may pass return from here, so that others' rules in this table still see them.
+    /// Allowed packets return from here, so that other rules in this table still see them.
     fn mangle_postrouting(&self, version: IpVersion) -> Chain {
         let marks = &self.config.marks;
         let mut rules = self.dscp_marks(version);

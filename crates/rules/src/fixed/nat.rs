@@ -1,4 +1,4 @@
-//! The nat table: jumps to the chains that change, OpenStack's metadata service, and packets of the host into tunnels.
+//! The nat table: jumps to the chains that change, OpenStack's metadata service, and the host's packets into tunnels.
 
 use crate::names;
 use crate::renderer::{Renderer, UDP, interface, jump, local, one_port, protocol, protocol_number};
@@ -15,7 +15,7 @@ pub const VXLAN_INTERFACE: &str = "vxlan.calico";
 /// The device of VXLAN between IPv6 hosts.
 pub const VXLAN_INTERFACE_V6: &str = "vxlan-v6.calico";
 
-/// Where virtual machines look for their metadata.
+/// The address at which virtual machines look for their metadata.
 const METADATA_ADDRESS: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 
 impl Renderer {
@@ -50,7 +50,7 @@ impl Renderer {
     fn nat_postrouting(&self, version: IpVersion) -> Chain {
         let mut rules = vec![Rule::always(jump(names::FIP_SNAT)), Rule::always(jump(names::NAT_OUTGOING))];
         let random_fully = self.config.features.masquerade_random_fully;
-        // An answer to the port of VXLAN would be taken for a VXLAN packet of a stranger, and dropped.
+        // An answer to the port of VXLAN would look like a VXLAN packet from an unknown host, and be dropped.
         let udp_ports = self.vxlan(version).then(|| ports_without(self.config.vxlan_port)).flatten();
         for tunnel in self.tunnel_interfaces(version) {
             // A packet of the host into a tunnel whose source is an address of the host, but not the tunnel's: bound to
@@ -94,7 +94,7 @@ impl Renderer {
     }
 }
 
-/// One range without the port: the wider side of it, from 1024 on.
+/// A range without the port: the wider part beside it, from 1024 on.
 fn ports_without(port: u16) -> Option<(u16, u16)> {
     const LOWEST: u16 = 1024;
     match port {

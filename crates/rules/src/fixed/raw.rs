@@ -14,7 +14,7 @@ impl Renderer {
             self.failsafe_out(Table::Raw, version),
             self.raw_prerouting(version),
         ];
-        // Nothing jumps to the chain without WireGuard, and there is no bit for it to set then.
+        // Without WireGuard, nothing jumps to this chain, and there is no bit for it to set.
         if self.config.marks.wireguard != 0 {
             chains.push(self.wireguard_incoming_mark());
         }
@@ -32,7 +32,7 @@ impl Renderer {
         );
         rules.push(Rule::when([mark_set(from_workload)], jump(names::RPF_SKIP)));
         if self.config.openstack.is_some() && version == IpVersion::V4 {
-            // A virtual machine that asks for its address does not have one yet. Policy still decides about the packet.
+            // A virtual machine that requests its address does not have one yet. Policy still applies to the packet.
             rules.push(Rule::when(
                 [
                     protocol(Protocol::UDP),
@@ -51,10 +51,10 @@ impl Renderer {
         Chain::new(names::PREROUTING, rules)
     }
 
-    /// What comes before all else in the raw table's `PREROUTING`.
+    /// The first rules in the raw table's `PREROUTING`.
     pub(super) fn raw_beginning(&self, version: IpVersion) -> Vec<Rule> {
         let marks = &self.config.marks;
-        // Others' rules may come first and leave bits behind.
+        // Other rules may come first and leave bits behind.
         let mut rules = vec![Rule::always(Action::ClearMark(marks.cleared()))];
         let wireguard = [&self.config.wireguard, &self.config.wireguard_v6]
             .iter()
@@ -76,13 +76,14 @@ impl Renderer {
         Chain::new(names::OUTPUT, rules)
     }
 
-    /// VXLAN uses another source port in each direction, so that tracking would only see unanswered connections.
+    /// VXLAN uses a different source port in each direction, so tracking would only see unanswered connections.
     fn untracked_vxlan(&self, version: IpVersion) -> Option<Rule> {
         let matches = [protocol(Protocol::UDP), Match::DestinationPort(self.config.vxlan_port)];
         self.vxlan(version).then(|| Rule::when(matches, Action::NoTrack))
     }
 
-    /// Marks what comes from other hosts, so that the reverse path check takes WireGuard's device for the way back.
+    /// Marks packets from other hosts, so that the reverse path check assumes that answers leave through WireGuard's
+    /// device.
     fn wireguard_incoming_mark(&self) -> Chain {
         let config = &self.config;
         let own = ["lo".into(), config.wireguard.interface.clone(), config.wireguard_v6.interface.clone()]

@@ -1,7 +1,8 @@
-//! The short way of packets: what is put into the kernel's own chains where policies are compiled, and neither a host
-//! endpoint nor a DSCP mark needs the rest. Only nftables: chains of the kernel's that stay empty are left out there.
+//! The short way of packets: the rules in the kernel's own chains where policies are compiled, and neither a host
+//! endpoint nor a DSCP mark needs the rest. Only for nftables, where those of the kernel's chains that stay empty are
+//! left out.
 //!
-//! It decides as the other hooks do. It refuses to be used with settings that need what it leaves out
+//! It decides like the other chains. It must not be used with settings that need what it leaves out
 //! ([`Renderer::has_short_way`]).
 
 use crate::names;
@@ -9,7 +10,7 @@ use crate::renderer::{Renderer, goto, interface, jump};
 use crate::tree::{Chain, IpVersion, KernelChain, Match, Rule, Side, Table};
 
 impl Renderer {
-    /// Whether settings allow the short way: policies are compiled, and nothing needs a chain that it leaves out.
+    /// Whether the settings allow the short way: policies are compiled, and nothing needs a chain that it leaves out.
     #[must_use]
     pub fn has_short_way(&self) -> bool {
         let config = &self.config;
@@ -20,8 +21,8 @@ impl Renderer {
             && config.istio_ambient_dscp.is_none()
     }
 
-    /// The rules of the kernel's own chains for the short way. The mangle table is there for host endpoints and DSCP marks
-    /// alone, so it has none.
+    /// The rules of the kernel's own chains for the short way. The mangle table is only used for host endpoints and
+    /// DSCP marks, so it has none.
     #[must_use]
     pub fn short_kernel_chains(&self, table: Table, version: IpVersion) -> Vec<KernelChain> {
         let mut hooks = self.kernel_chains(table);
@@ -36,7 +37,7 @@ impl Renderer {
         hooks
     }
 
-    /// Asked only when the way back to a workload's packet is not its interface: nearly never.
+    /// Only reached when the route back to a workload is not through its interface, which is nearly never.
     #[must_use]
     pub fn rpf_failed_chain(&self) -> Chain {
         let rules = vec![Rule::always(jump(names::RPF_SKIP)), Rule::always(self.deny(Table::Raw).into())];
@@ -51,7 +52,7 @@ impl Renderer {
         rules
     }
 
-    /// Marks were cleared in the raw table, and only host endpoints set some between there and here.
+    /// Marks were cleared in the raw table, and only host endpoints set marks between there and here.
     fn short_forward(&self, version: IpVersion) -> Vec<Rule> {
         let mut rules: Vec<Rule> = self.flow_offload(version).into_iter().collect();
         rules.extend(self.workload_policy());

@@ -1,12 +1,12 @@
 //! Conditions that do not fit into one rule, as blocks of rules before it.
 //!
-//! A rule of the kernel has one network per end, at most fifteen slots for ports, and everything in it must match. A list
-//! of which any entry may match becomes a block: one rule per entry, each setting a bit of the mark. One bit says that all
-//! blocks so far matched, another is the block's own. The first block writes the first bit at once. Lists of which no
-//! entry may match come last: each of their rules clears the first bit.
+//! A rule of the kernel has one network per end and at most fifteen slots for ports, and everything in it must match. A
+//! list of which any entry may match becomes a block: one rule per entry, each of which sets a bit of the mark. One bit
+//! records that all blocks so far matched, another one belongs to the current block. The first block sets the first bit
+//! directly. Lists of which no entry may match come last: each of their rules clears the first bit.
 //!
-//! The second block leaves its own bit set where it matched. Calico's third block only ever sets that bit, so that it asks
-//! for nothing. Here each block from the third on clears it first; rules of one or two blocks are Calico's to the letter.
+//! The second block leaves its own bit set where it matched. Calico's third block only ever sets that bit, so it has no
+//! effect. Here, each block from the third on clears it first; rules of one or two blocks are Calico's to the letter.
 
 use super::conditions::{Conditions, EndConditions};
 use crate::renderer::{Renderer, mark_clear, protocol};
@@ -18,11 +18,11 @@ use std::sync::Arc;
 /// Slots for ports in one match; a range takes two.
 const PORT_SLOTS: usize = 15;
 
-/// So many negated port matches may be in one rule. More become a block: a line of `iptables-restore` has at most 255
+/// The number of negated port matches in one rule. More become a block: a line of `iptables-restore` has at most 255
 /// words, and a rule of nftables at most 4096 bytes of expressions.
 const MAX_NEGATED_PORTS: usize = 16;
 
-/// The ports in portions that fit into one match each.
+/// Splits ports into portions that fit into one match each.
 pub(crate) fn split_ports(ports: &[PortRange]) -> Vec<Arc<[PortRange]>> {
     let mut portions = Vec::new();
     let (mut start, mut used) = (0, 0);
@@ -45,12 +45,12 @@ struct Blocks {
     rules: Vec<Rule>,
     all: u32,
     this: u32,
-    /// How many lists of which any entry may match there are so far.
+    /// The number of lists so far of which any entry may match.
     positive: usize,
 }
 
 impl Blocks {
-    /// The first rule of the first block: neither bit is left over from before.
+    /// Adds the first rule of the first block, which gives both bits this value, whatever they were before.
     fn begin(&mut self, value: u32) {
         if self.rules.is_empty() {
             let mask = self.all | self.this;
@@ -58,7 +58,7 @@ impl Blocks {
         }
     }
 
-    /// Any of these must match.
+    /// Adds a block of which any rule must match.
     fn any(&mut self, entries: impl IntoIterator<Item = Vec<Match>>) {
         self.begin(0);
         let is_first = self.positive == 0;
@@ -73,7 +73,7 @@ impl Blocks {
         self.positive += 1;
     }
 
-    /// None of these may match.
+    /// Adds a block of which no rule may match.
     fn none(&mut self, entries: impl IntoIterator<Item = Vec<Match>>) {
         self.begin(self.all);
         let clear = Action::ClearMark(self.all);
@@ -82,7 +82,7 @@ impl Blocks {
 }
 
 impl Renderer {
-    /// Takes out of the conditions what does not fit into one rule, and returns the blocks for it; none if all fits.
+    /// Moves what does not fit into one rule from the conditions into blocks; returns none if everything fits.
     pub(super) fn overflow_blocks(&self, conditions: &mut Conditions, version: IpVersion) -> Vec<Rule> {
         let mut blocks = Blocks {
             rules: Vec::new(),
@@ -123,7 +123,7 @@ impl Renderer {
                 end.not_named_ports.clear();
             }
         }
-        // nftables compares type and code apart, so that it cannot say "not both".
+        // nftables compares type and code separately, so it cannot express "not both".
         let message = conditions.not_icmp.take_if(|message| self.is_nftables() && message.code.is_some());
         if let Some(IcmpMatch { icmp_type, code }) = message {
             let message = Match::Icmp { version, icmp_type, code, negated: false };

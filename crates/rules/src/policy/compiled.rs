@@ -1,16 +1,17 @@
-//! The policies of a tier as few lookups in the place of a chain of jumps.
+//! Compiles the policies of a tier into few lookups, in place of a chain of jumps.
 //!
-//! Rules that follow one another and do the same are a union: whichever of them matches, the packet fares the same, so
-//! their order means nothing. Such a run, over all policies of an endpoint's tier and direction, becomes one lookup for each
-//! combination of protocol and ports (a [`Class`]) that its rules have. A class that many rules have with different
-//! addresses gets a set of all their addresses ([`UnionSet`]); many classes are found by port through a tree ([`ports`]).
-//! Rules that say more than protocol, destination ports and the other side's addresses stay rules of their own at the
-//! end of their run. A rule that writes a log line ends a run: it must see the packets that nothing before it decided.
+//! Consecutive rules with the same action are a union: whichever of them matches, the outcome is the same, so their
+//! order does not matter. Such a run, over all policies of an endpoint's tier and direction, becomes one lookup for
+//! each combination of protocol and ports (a [`Class`]) in its rules. A class that many rules have with different
+//! addresses gets a set of all their addresses ([`UnionSet`]); if there are many classes, they are found by port
+//! through a tree ([`ports`]). Rules with more conditions than protocol, destination ports and the other side's
+//! addresses stay separate rules at the end of their run. A rule that writes a log line ends a run, because it must see
+//! the packets that no earlier rule decided.
 //!
-//! A union's name follows from what it is made of, so it never means anything else, is shared by all chains that ask for
-//! the same, and is filled before a rule names it. A chain's name follows from the list of its policies.
+//! A union's name is derived from its content, so its meaning never changes. All chains that need the same union share
+//! it, and it is filled before a rule names it. A chain's name is derived from the list of its policies.
 //!
-//! It refuses reports of single rules: where verdicts are reported for flow logs, policies keep their own chains.
+//! This cannot report single rules: where verdicts are reported for flow logs, policies keep their own chains.
 
 mod classes;
 mod ports;
@@ -30,31 +31,32 @@ use model::v1::PolicyKey;
 use sha2::{Digest, Sha224};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Up to so many sources of a class are looked up one by one: they cost nothing that can be measured, and no set has to
-/// be kept for them.
+/// Up to this number of sources of a class are looked up one by one: they cost nothing measurable, and no set has to be
+/// maintained for them.
 const FEW_SOURCES: usize = 8;
-/// More sources than this are divided over several unions, so that a change of one of them writes a part of the members.
+/// More sources than this are divided among several unions, so that a change of one source writes only a part of the
+/// members.
 const SOURCES_IN_UNION: usize = 128;
-/// Over so many unions at most.
+/// The greatest number of such unions.
 const MAX_UNIONS: usize = 16;
 
 /// The enforced policies of one tier and direction that an endpoint has, in order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PolicySequence {
-    /// Whether they are for packets to or from the endpoint.
+    /// The direction of packets.
     pub direction: Direction,
     /// The policies.
     pub policies: Vec<PolicyId>,
 }
 
 impl PolicySequence {
-    /// The chain that packets are sent to.
+    /// The name of the chain that packets are sent to.
     #[must_use]
     pub fn chain_name(&self) -> ChainName {
         self.part_name("")
     }
 
-    /// A chain that this one leads to.
+    /// The name of a chain that this one leads to.
     fn part_name(&self, part: &str) -> ChainName {
         let mut text = format!("{}\n{part}\n", self.direction.as_str());
         for policy in &self.policies {
@@ -70,31 +72,31 @@ impl PolicySequence {
     }
 }
 
-/// A set of everything that some sets and networks have.
+/// A set of everything in some sets and networks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnionSet {
-    /// Its id, as other sets have.
+    /// Its id, in the form of other sets' ids.
     pub id: IpSetId,
-    /// The networks that are always in it.
+    /// The networks that it contains.
     pub nets: BTreeSet<IpNet>,
-    /// The ids of the sets whose members are in it.
+    /// The ids of the sets whose members it contains.
     pub sets: BTreeSet<IpSetId>,
 }
 
-/// What the policies of a sequence are compiled into.
+/// The result of compiling the policies of a sequence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CompiledPolicies {
     /// The chains; the first has the sequence's name.
     pub chains: Vec<Chain>,
-    /// The unions that they name, by id.
+    /// The unions that the chains name, by id.
     pub unions: BTreeMap<IpSetId, UnionSet>,
-    /// The sets that would be, or are, in a union, depending on their size.
+    /// The sets that are part of a union if they are small enough.
     pub sets: BTreeSet<IpSetId>,
 }
 
-/// A part of a sequence that comes after all before it.
+/// A part of a sequence; everything before it is decided first.
 enum Part {
-    /// Rules of one action, in any order.
+    /// Rules with the same action, in any order.
     Run(Run),
     /// A rule that decides nothing.
     Log(Vec<Rule>),
@@ -104,7 +106,7 @@ enum Part {
 struct Run {
     action: RuleAction,
     classes: BTreeMap<Class, Sources>,
-    /// Rules that are no lookup, as they are rendered in a chain of their own.
+    /// Rules that cannot be a lookup, rendered as in a chain of their own.
     others: Vec<Vec<Rule>>,
 }
 
@@ -115,7 +117,7 @@ impl Renderer {
         self.config.compile_policies && !self.config.flow_logs
     }
 
-    /// The chains that end runs. Every sequence leads to them.
+    /// The chains that end runs. All sequences lead to them.
     #[must_use]
     pub fn verdict_chains(&self) -> [Chain; 3] {
         let marks = &self.config.marks;
@@ -125,8 +127,8 @@ impl Renderer {
         [mark(RUN_ALLOW, marks.accept), mark(RUN_PASS, marks.pass), Chain::new(RUN_DENY, deny)]
     }
 
-    /// Compiles the policies of a sequence, which are given in its order. A policy that is not known matches nothing.
-    /// `is_large` tells the sets that are too large to be in a union.
+    /// Compiles the policies of a sequence, which must be in its order. An unknown policy matches nothing. `is_large`
+    /// returns whether a set is too large to be part of a union.
     pub fn compile<'a>(
         &self,
         sequence: &PolicySequence,
@@ -152,7 +154,7 @@ impl Renderer {
         compiled
     }
 
-    /// The rules of all policies, divided where their order begins to matter.
+    /// The rules of all policies, split where their order begins to matter.
     fn parts<'a>(
         &self,
         sequence: &PolicySequence,
@@ -260,7 +262,7 @@ impl Renderer {
     }
 }
 
-/// The conditions on addresses of which any may be met; `None` among them stands for no condition.
+/// The conditions on addresses of which any may match; `None` among them stands for no condition.
 fn lookups(
     sources: Sources,
     end: End,
@@ -288,7 +290,7 @@ fn lookups(
     all
 }
 
-/// Divides sources over unions, each by its own name, so that a change of one leaves the other unions alone.
+/// Divides sources among unions, each by its own name, so that a change of one leaves the other unions as they are.
 fn unions(sets: BTreeSet<IpSetId>, nets: BTreeSet<IpNet>) -> Vec<UnionSet> {
     let count = (sets.len() + nets.len()).div_ceil(SOURCES_IN_UNION).next_power_of_two().min(MAX_UNIONS);
     let place = |name: &str| usize::from(Sha224::digest(name)[0]) % count;
@@ -302,7 +304,7 @@ fn unions(sets: BTreeSet<IpSetId>, nets: BTreeSet<IpNet>) -> Vec<UnionSet> {
     let union = |(sets, nets): (BTreeSet<IpSetId>, BTreeSet<IpNet>)| {
         let names = sets.iter().map(|id: &IpSetId| id.to_string()).chain(nets.iter().map(IpNet::to_string));
         let text = names.collect::<Vec<_>>().join("\n");
-        // The kernel's names of sets have room for so much.
+        // The names of sets in the kernel have no room for more.
         UnionSet { id: format!("u:{}", short_hash(&text, 23)).into(), nets, sets }
     };
     all.into_iter().filter(|(sets, nets)| !sets.is_empty() || !nets.is_empty()).map(union).collect()

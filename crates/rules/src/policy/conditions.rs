@@ -1,17 +1,17 @@
 //! The conditions of one rule, for one IP version, in the form that the backend can express.
 //!
-//! Calico renders some combinations into texts that `iptables-restore` or `nft` refuse, and then nothing of the table is
-//! programmed. Here they are read as what they say:
+//! Calico renders some combinations into texts that `iptables-restore` or `nft` reject; then nothing of the table is
+//! programmed. Here they are interpreted literally:
 //!
-//! - `protocol` with `notProtocol`: iptables takes one of them. The negation of another protocol adds nothing, and that of
-//!   the same one leaves nothing.
-//! - `icmp` and `notICMP` are about ICMP packets of the version that is rendered, whether `protocol` says so or not; with
-//!   any other protocol they leave nothing.
-//! - Sets of addresses with ports and a protocol without ports: nothing is in such a set. (`nft` takes the rule, and then
-//!   fails to list the table.)
+//! - `protocol` with `notProtocol`: iptables accepts only one of them. The negation of another protocol adds nothing,
+//!   and that of the same one matches nothing.
+//! - `icmp` and `notICMP` are about ICMP packets of the rendered version, whether `protocol` says so or not; with any
+//!   other protocol they match nothing.
+//! - Sets of addresses with ports and a protocol without ports: no packet is in such a set. (`nft` accepts the rule,
+//!   and then fails to list the table.)
 //!
-//! What validation never accepts (a protocol that is none, ports of a protocol without ports) cannot be read. Then a rule
-//! that denies does so without the condition, and any other rule matches nothing.
+//! What validation never accepts (a protocol that does not exist, ports of a protocol without ports) cannot be
+//! interpreted. A rule that denies does so without the condition, and any other rule matches nothing.
 
 use crate::names::{self, Backend};
 use crate::renderer::{icmp_number, protocol};
@@ -22,7 +22,8 @@ use messages::{IcmpMatch, IpSetId, Rule, RuleEnd};
 use model::feed::RuleAction;
 use std::sync::Arc;
 
-/// What must match. Of lists with `not` in their name no entry may match; of `sets` and `port_sets` all must; of the
+/// The conditions. For lists with `not` in their name, no entry may match; for `sets` and `port_sets`, all must; for
+/// the others, any.
 /// others any.
 pub(super) struct Conditions {
     pub(super) protocol: Option<Protocol>,
@@ -33,7 +34,7 @@ pub(super) struct Conditions {
     icmp: Option<IcmpMatch>,
 }
 
-/// The part about one end. Sets go by the kernel's names.
+/// The conditions on one end. Sets have the kernel's names.
 pub(super) struct EndConditions {
     pub(super) end: End,
     pub(super) nets: Vec<IpNet>,
@@ -48,12 +49,12 @@ pub(super) struct EndConditions {
 }
 
 impl Conditions {
-    /// The rule's conditions; none where no packet of the version can meet them.
+    /// Returns the rule's conditions; `None` if no packet of the version can match them.
     pub(super) fn of(rule: &Rule, version: IpVersion, backend: Backend) -> Option<Self> {
         if rule.ip_version.is_some_and(|only| only != version) {
             return None;
         }
-        // A condition that cannot be read: `Some` to go on without it, none to give the rule up.
+        // For a condition that cannot be interpreted: `Some` to continue without it, `None` to drop the rule.
         let unreadable = || (rule.action == RuleAction::Deny).then_some(());
         let mut protocol = None;
         if let Some(wanted) = &rule.protocol {
@@ -99,12 +100,12 @@ impl Conditions {
         Some(Self { protocol, source, destination, not_protocol, icmp, not_icmp })
     }
 
-    /// Whether there is a condition on the packet beside its protocol, and beside those on its ends.
+    /// Whether there are conditions on the packet other than its protocol and its ends.
     pub(super) const fn has_more_than_protocol(&self) -> bool {
         self.not_protocol.is_some() || self.icmp.is_some() || self.not_icmp.is_some()
     }
 
-    /// The matches of the rule itself, in Calico's order. What blocks took out is not in here any more.
+    /// The matches of the rule itself, in Calico's order, without those that blocks replaced.
     pub(super) fn matches(self, version: IpVersion) -> Vec<Match> {
         let mut matches = Vec::new();
         matches.extend(self.protocol.map(protocol));
@@ -125,8 +126,8 @@ impl Conditions {
     }
 }
 
-/// `icmp` and `notICMP`; the outer none where no packet of the version can meet them. Where one of them is given, the
-/// protocol is ICMP afterwards.
+/// Returns `icmp` and `notICMP`; the outer `None` if no packet of the version can match them. If one of them is given,
+/// the protocol is ICMP afterwards.
 fn icmp_conditions(
     rule: &Rule,
     version: IpVersion,
@@ -134,7 +135,7 @@ fn icmp_conditions(
     protocol: &mut Option<Protocol>,
 ) -> Option<(Option<IcmpMatch>, Option<IcmpMatch>)> {
     let number = icmp_number(version);
-    // The names stand for one version each; a number may be meant as it is.
+    // Each name stands for one version; a number is taken as it is.
     if let Some(Protocol::Named("icmp" | "icmpv6", named)) = protocol
         && *named != number
     {
@@ -155,7 +156,7 @@ fn icmp_conditions(
         Some(_) => {}
     }
     if backend == Backend::Iptables && version == IpVersion::V4 {
-        // iptables takes type 255 for all types. No packet has it, and validation refuses it.
+        // iptables takes type 255 for all types. No packet has it, and validation rejects it.
         if icmp.take_if(|message| message.icmp_type == u8::MAX).is_some() {
             return None;
         }
@@ -164,7 +165,7 @@ fn icmp_conditions(
     Some((icmp, not_icmp))
 }
 
-/// The protocol of a rule, if it is one. Number 0 is none: iptables takes it for all protocols.
+/// The protocol of a rule, if it is one. Number 0 is not: iptables takes it for all protocols.
 fn readable(protocol: &RuleProtocol) -> Option<Protocol> {
     Some(match protocol {
         RuleProtocol::Number(0) | RuleProtocol::Other(_) => return None,
@@ -206,7 +207,7 @@ impl EndConditions {
         })
     }
 
-    /// Whether there are conditions beside networks, sets of addresses and ports by number.
+    /// Whether there are conditions other than networks, sets of addresses and ports by number.
     pub(super) fn has_negation_or_port_sets(&self) -> bool {
         let lists = [&self.named_ports, &self.not_named_ports, &self.port_sets, &self.not_sets];
         !self.not_nets.is_empty() || !self.not_ports.is_empty() || lists.iter().any(|list| !list.is_empty())
@@ -239,8 +240,8 @@ impl EndConditions {
     }
 }
 
-/// The networks of the version; none where the list only has networks of the other one: then the rule is not about
-/// packets of this version.
+/// The networks of the version; `None` if the list has only networks of the other version: then the rule does not apply
+/// to packets of this one.
 fn nets_of(nets: &[IpNet], version: IpVersion) -> Option<Vec<IpNet>> {
     let own: Vec<_> = nets.iter().filter(|net| IpVersion::of(net) == version).map(IpNet::trunc).collect();
     (nets.is_empty() || !own.is_empty()).then_some(own)

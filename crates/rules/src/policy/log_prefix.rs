@@ -1,14 +1,14 @@
-//! What lines of log rules begin with.
+//! The prefix of the lines that log rules write.
 
 use crate::names::{Backend, short_kind};
 use crate::renderer::Renderer;
 use crate::tree::Text;
 use model::v1::PolicyKey;
 
-/// What nftables takes, without the colon and blank after it.
+/// The limit of nftables, without the colon and space after the prefix.
 const MAX_NFTABLES: usize = 125;
 
-/// Name with namespace, where there is one.
+/// The name, with the namespace if there is one.
 pub(super) fn full_name(key: &PolicyKey) -> String {
     let (namespace, name) = (&key.namespace, &key.name);
     if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") }
@@ -43,7 +43,7 @@ impl Renderer {
             rest = &rest[at + used..];
         }
         text.push_str(rest);
-        // In quotes these would end the text, or the line.
+        // Between quotes, these would end the text or the line.
         let mut text: String = text
             .chars()
             .map(|one| if one.is_control() || matches!(one, '"' | '\\') { '_' } else { one })

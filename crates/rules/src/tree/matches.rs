@@ -1,6 +1,6 @@
-//! The conditions of rules: what a packet must have, and the small values that conditions are made of.
+//! The conditions of rules: what a packet must have, and the small values in conditions.
 //!
-//! It refuses to know what is done with a packet that matches.
+//! What happens to a packet that matches is not part of this.
 
 use super::{InterfaceName, IpVersion, MapName, PortRange, SetName, Text};
 use ipnet::IpNet;
@@ -11,44 +11,44 @@ use std::sync::Arc;
 /// One end of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum End {
-    /// Where it comes from.
+    /// The source.
     Source,
-    /// Where it goes to.
+    /// The destination.
     Destination,
 }
 
-/// The side of the host that an interface is on, for one packet.
+/// The direction in which a packet passes an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
-    /// The packet came in here.
+    /// The packet came in through it.
     In,
-    /// The packet leaves here.
+    /// The packet leaves through it.
     Out,
 }
 
-/// An interface by name, or all whose name begins so.
+/// An interface by name, or all interfaces with a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InterfacePattern {
-    /// The name or its beginning.
+    /// The name or prefix.
     pub name: Text,
-    /// Whether it is only the beginning.
+    /// Whether it is only a prefix.
     pub is_prefix: bool,
 }
 
 impl InterfacePattern {
-    /// Exactly this interface.
+    /// Matches exactly this interface.
     #[must_use]
     pub fn exact(name: impl Into<InterfaceName>) -> Self {
         Self { name: name.into().text().clone(), is_prefix: false }
     }
 
-    /// All interfaces whose name begins so.
+    /// Matches all interfaces whose name begins with this.
     #[must_use]
     pub fn prefix(name: impl Into<Text>) -> Self {
         Self { name: name.into(), is_prefix: true }
     }
 
-    /// As users write it in settings: a `+` at the end means all that begin so.
+    /// Parses the form in settings: a `+` at the end means all interfaces with this prefix.
     #[must_use]
     pub fn from_setting(text: &str) -> Self {
         match text.strip_suffix('+') {
@@ -57,14 +57,14 @@ impl InterfacePattern {
         }
     }
 
-    /// Whether the interface is meant.
+    /// Whether the interface matches.
     #[must_use]
     pub fn contains(&self, interface: &str) -> bool {
         if self.is_prefix { interface.starts_with(&*self.name) } else { interface == &*self.name }
     }
 }
 
-/// A protocol by number or by the name that rules are written with; the two are different texts, so different rules.
+/// A protocol by number, or by its name in rules. Number and name are different texts, so they make different rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
     /// By number.
@@ -79,7 +79,7 @@ impl Protocol {
     /// UDP by name.
     pub const UDP: Self = Self::Named("udp", 17);
 
-    /// The number that goes into a packet.
+    /// The number in packets.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -108,29 +108,29 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// What connection tracking says about a packet.
+/// The states of connection tracking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Conntrack {
-    /// It belongs to a known connection, or is about one.
+    /// The packet belongs to a known connection, or is about one.
     RelatedOrEstablished,
-    /// It fits no connection and begins none.
+    /// The packet fits no connection and begins none.
     Invalid,
-    /// It begins a connection.
+    /// The packet begins a connection.
     New,
-    /// Its destination was translated: a state for iptables, a status bit for nftables.
+    /// The destination was translated: a state for iptables, a status bit for nftables.
     Dnat,
 }
 
-/// How often something may happen.
+/// A rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate {
-    /// How many times.
+    /// The number of events.
     pub count: u32,
-    /// In which span.
+    /// The period in which they may happen.
     pub unit: RateUnit,
 }
 
-/// A span of time.
+/// The period of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RateUnit {
     /// `second`
@@ -144,7 +144,7 @@ pub enum RateUnit {
 }
 
 impl RateUnit {
-    /// The word.
+    /// The name of the period.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -155,7 +155,7 @@ impl RateUnit {
         }
     }
 
-    /// Its length.
+    /// The length of the period.
     #[must_use]
     pub const fn seconds(self) -> u64 {
         match self {
@@ -180,77 +180,77 @@ pub enum Match {
     Protocol {
         /// The protocol that packets must have.
         protocol: Protocol,
-        /// Any other.
+        /// Any protocol but this.
         negated: bool,
     },
     /// The interface.
     Interface {
-        /// Of which side.
+        /// The direction.
         side: Side,
         /// The names that match.
         pattern: InterfacePattern,
     },
-    /// The rule's verdict is looked up by interface; packets of interfaces that are not in the map go on. Only nftables,
-    /// and only in a rule without an action.
+    /// Looks up the rule's verdict by interface; packets of interfaces that are not in the map continue after the rule.
+    /// Only nftables, and only in a rule without an action.
     InterfaceMap {
-        /// Of which side.
+        /// The direction.
         side: Side,
         /// The map.
         map: MapName,
     },
     /// The bits of the mark under the mask.
     Mark {
-        /// What they are; 0 means that all are clear.
+        /// Their value; 0 means that all are clear.
         value: u32,
-        /// Which bits.
+        /// The bits.
         mask: u32,
-        /// What they are not.
+        /// Any value but this.
         negated: bool,
     },
-    /// What connection tracking says.
+    /// The state of connection tracking.
     Conntrack {
         /// The state.
         state: Conntrack,
-        /// Any other.
+        /// Any state but this.
         negated: bool,
     },
-    /// An address in a network. A network of one address is written with its length all the same.
+    /// An address in a network. The network is written with its length even if it is a single address.
     Net {
-        /// Of which end.
+        /// The end of the packet.
         end: End,
         /// The network.
         net: IpNet,
-        /// Outside of it.
+        /// Any address outside of it.
         negated: bool,
     },
     /// Exactly this address, written without a length.
     Address {
-        /// Of which end.
+        /// The end of the packet.
         end: End,
         /// The address.
         address: IpAddr,
     },
     /// An address in a set of addresses or networks.
     IpSet {
-        /// Of which end.
+        /// The end of the packet.
         end: End,
         /// The set.
         name: SetName,
-        /// Not in it.
+        /// Any address that is not in it.
         negated: bool,
     },
-    /// Address, protocol and port of one end in a set of such.
+    /// Address, protocol and port of one end, in a set of such triples.
     IpPortSet {
-        /// Of which end.
+        /// The end of the packet.
         end: End,
         /// The set.
         name: SetName,
-        /// Not in it.
+        /// Any triple that is not in it.
         negated: bool,
     },
     /// Ports; at most fifteen slots, where a range takes two. Needs a [`Match::Protocol`] with ports before it.
     Ports {
-        /// Of which end.
+        /// The end of the packet.
         end: End,
         /// Any of these. They may overlap.
         ports: Arc<[PortRange]>,
@@ -265,32 +265,32 @@ pub enum Match {
         version: IpVersion,
         /// The type.
         icmp_type: u8,
-        /// The code; none for all codes of the type.
+        /// The code; `None` for all codes of the type.
         code: Option<u8>,
-        /// Any other message than this one; with a code: another type or another code. With a code only iptables gets it.
+        /// Any other message; with a code: another type or another code. The negation of a code is only for iptables.
         negated: bool,
     },
     /// An address of this host.
     LocalAddress {
-        /// Of which end.
+        /// The end of the packet.
         end: End,
         /// Only addresses of the interface that the packet leaves by.
         limit_interface_out: bool,
-        /// Not such an address.
+        /// Any address that is not one.
         negated: bool,
     },
-    /// The way back to the packet's source leads through another interface (the packet's mark is honoured).
+    /// The route back to the packet's source uses another interface (with the packet's mark).
     ReversePathFailed,
     /// The packet belongs to a connection of IPVS; only iptables.
     Ipvs {
-        /// It does not.
+        /// The packet does not belong to one.
         negated: bool,
     },
-    /// At most so often, with so many at once; 0 leaves the number to the kernel.
+    /// At most at this rate, with this burst; 0 leaves the burst to the kernel.
     Limit {
-        /// How often.
+        /// The rate.
         rate: Rate,
-        /// How many at once.
+        /// The burst.
         burst: u16,
     },
     /// An ARP reply; only in nftables' ARP family.

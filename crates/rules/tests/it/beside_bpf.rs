@@ -1,4 +1,4 @@
-//! What is left for netfilter where eBPF programs judge packets: by mark, interface and what Linux knows of the connection.
+//! What netfilter does where eBPF programs enforce policy, by mark, interface and what Linux knows of the connection.
 
 use rules::names;
 use rules::simulate::{Packet, Simulation, Tracking, Verdict};
@@ -23,7 +23,7 @@ fn simulation(backend: Backend, version: IpVersion, bpf_serves: bool) -> Simulat
     let dispatch = renderer.attached_dispatch(&["cali1".into()].into());
     simulation.add_chains(dispatch.chains);
     simulation.add_maps(dispatch.maps);
-    // The chains of policy deny everything: whoever passes does not meet them.
+    // The chains of policy deny everything, so a packet that passes did not go through them.
     let deny = |name| Chain::new(name, vec![Rule::always(Action::Drop)]);
     simulation.add_chains([
         deny(names::FROM_WORKLOAD_DISPATCH),
@@ -35,7 +35,7 @@ fn simulation(backend: Backend, version: IpVersion, bpf_serves: bool) -> Simulat
     simulation
 }
 
-/// Chain, interfaces, mark, what Linux knows, whether the destination was translated; verdict and mark afterwards.
+/// Chain, interfaces, mark, what Linux knows, whether the destination was translated; verdict, and mark afterwards.
 type Case = (&'static str, (&'static str, &'static str), u32, Tracking, bool, Verdict, u32);
 
 #[test]
@@ -54,7 +54,7 @@ fn marks_decide() {
         (forward, ("cali1", "eth0"), FALL_THROUGH, New, false, Drop, FALL_THROUGH),
         (forward, ("cali1", "eth0"), FALL_THROUGH, Established, false, Accept, FALL_THROUGH | ESTABLISHED),
         (forward, ("eth0", "cali1"), SEEN, Established, false, Accept, SEEN | ESTABLISHED),
-        // Somebody translated the destination after programs saw it: policy once more.
+        // The destination was translated after programs saw the packet: policy applies again.
         (forward, ("cali1", "eth0"), SEEN, New, true, Drop, SEEN),
         (forward, ("eth0", "cali1"), SEEN, New, true, Drop, SEEN),
         (forward, ("eth0", "eth1"), SEEN, New, true, Continue, SEEN),
@@ -92,7 +92,7 @@ fn marks_decide() {
     }
 }
 
-/// Where programs serve services no chain of policy is met, and the host's own packets to backends pass.
+/// Where programs serve services, packets meet no chain of policy, and the host's own packets to backends pass.
 #[test]
 fn no_policy_is_left_where_programs_serve_services() {
     use Verdict::{Accept, Continue, Drop};
@@ -122,7 +122,7 @@ fn no_policy_is_left_where_programs_serve_services() {
     }
 }
 
-/// Who is where on a wire is for the host to hear, and not to be handed on.
+/// Neighbour discovery is for the host and must not be forwarded.
 #[test]
 fn neighbour_discovery_is_not_forwarded() {
     for backend in [Backend::Nftables, Backend::Iptables] {
@@ -142,7 +142,7 @@ fn neighbour_discovery_is_not_forwarded() {
 }
 
 #[test]
-fn connections_to_services_are_marked_where_that_is_wanted() {
+fn connections_to_services_are_marked_if_configured() {
     for (mark, expected) in [(0, None), (0x4, Some(Action::SetConnectionMark { value: 0x4, mask: 0x4 }))] {
         let renderer = Renderer::new(RulesConfig {
             marks: Marks::beside_bpf(0xffff_0000, false).expect("bits"),
@@ -157,12 +157,14 @@ fn connections_to_services_are_marked_where_that_is_wanted() {
     }
 }
 
-/// Interface, destination and whether that is this host's, mark; what Linux does with the connection, and the mark afterwards.
+/// Interface, destination and whether it is this host's, mark; what Linux does with the connection, and the mark
+/// afterwards.
 type Passing = (&'static str, [u8; 4], bool, u32, Tracking, u32);
 
-/// `BPFHostConntrackBypass`: what passes through this host is not tracked, but for what Linux has to translate or alone knows.
+/// `BPFHostConntrackBypass`: packets that pass through this host are not tracked, unless Linux has to translate them or
+/// is alone in knowing them.
 #[test]
-fn packets_that_pass_through_are_not_tracked_where_that_is_wanted() {
+fn forwarded_packets_are_not_tracked_if_configured() {
     use Tracking::{New, Untracked};
     const SKIP_FIB: u32 = 0x0110_0000;
     const NAT_OUTGOING: u32 = 0x0180_0000;
@@ -172,7 +174,7 @@ fn packets_that_pass_through_are_not_tracked_where_that_is_wanted() {
         ("eth0", [10, 0, 0, 2], false, SEEN, Untracked, SEEN),
         ("cali1", [10, 0, 0, 2], false, BYPASS, Untracked, BYPASS),
         ("cali1", [10, 0, 0, 2], false, NO_TRACKING, Untracked, NO_TRACKING),
-        // No program has seen it: somebody else's business.
+        // No program has seen the packet, so it is tracked as usual.
         ("virbr0", [10, 0, 0, 2], false, 0, New, 0),
         ("docker0", [10, 0, 0, 2], false, SEEN, New, SEEN),
         ("eth0", [169, 254, 1, 1], false, SEEN, New, SEEN),
@@ -180,7 +182,7 @@ fn packets_that_pass_through_are_not_tracked_where_that_is_wanted() {
         ("eth0", [10, 0, 0, 2], false, FALL_THROUGH, New, FALL_THROUGH),
         ("cali1", [10, 0, 0, 2], false, NAT_OUTGOING, New, NAT_OUTGOING),
         ("eth0", [10, 0, 0, 2], false, MASQUERADE, New, MASQUERADE),
-        // Programs hear that it was for the host, if it turns out not to be.
+        // Programs are informed that it was for the host, in case it is not after all.
         ("eth0", [192, 0, 2, 1], true, SEEN, New, SKIP_FIB),
         ("cali1", [192, 0, 2, 1], true, 0, New, 0),
     ];
@@ -188,7 +190,7 @@ fn packets_that_pass_through_are_not_tracked_where_that_is_wanted() {
         (Backend::Nftables, true, true),
         (Backend::Iptables, true, true),
         (Backend::Nftables, false, true),
-        // Others translate destinations, and have to be shown every packet.
+        // Something else translates destinations, and must see every packet.
         (Backend::Nftables, true, false),
     ] {
         let renderer = Renderer::new(RulesConfig {

@@ -1,8 +1,8 @@
-//! What Calico's Felix programmed, against what is rendered here. Hashes are over the whole text of a rule and of all
-//! before it, so equal hashes mean equal rules.
+//! What Calico's Felix programmed, compared with what is rendered here. Hashes cover the whole text of a rule and of
+//! all rules before it, so equal hashes mean equal rules.
 //!
-//! The one difference that is intended: Calico's nftables listing of the shop was taken without the code in the rule about
-//! ICMP, because Calico renders type and code into a text that `nft` refuses.
+//! There is one intended difference: Calico's nftables listing of the shop was taken without the code in the rule about
+//! ICMP, because Calico renders type and code into a text that `nft` rejects.
 
 use crate::shop;
 use crate::world::World;
@@ -11,7 +11,7 @@ use rules::tree::{Chain, IpVersion, KernelChain, Rule, Table, VerdictMap};
 use rules::{Backend, Renderer, RuleHash, RulesConfig, iptables, nftables};
 use std::collections::BTreeMap;
 
-/// By chain, with its table or family before it: the comments of each rule, the hash first.
+/// By chain, with its table or family before it: the comments of each rule, beginning with the hash.
 type Comments = BTreeMap<String, Vec<String>>;
 
 fn quoted<'a>(line: &'a str, before: &str) -> impl Iterator<Item = &'a str> {
@@ -34,7 +34,7 @@ fn saved_by_iptables(file: &str) -> Comments {
             chains.entry(format!("{table} {name}")).or_default().push(comments);
         }
     }
-    // The kernel's chains are always there.
+    // The kernel's chains always exist.
     chains.retain(|name, rules| name.contains("cali-") || !rules.is_empty());
     chains
 }
@@ -64,7 +64,7 @@ fn iptables_rules_are_calicos() {
     same(&ours, &saved_by_iptables(include_str!("../../../testkit/data/felix-iptables-save.txt")));
 }
 
-/// The comments, and the elements of verdict maps, that `nft` listed.
+/// The comments and the elements of verdict maps in the listing of `nft`.
 fn listed_by_nft(file: &str) -> (Comments, BTreeMap<String, String>) {
     let mut family = "";
     let mut chain: Option<String> = None;
@@ -95,12 +95,12 @@ fn listed_by_nft(file: &str) -> (Comments, BTreeMap<String, String>) {
             }
         }
     }
-    // Base chains that nothing is put into are the driver's business.
+    // Base chains without rules are left to the driver.
     chains.retain(|name, rules| name.contains("cali-") || !rules.is_empty());
     (chains, maps)
 }
 
-/// What is rendered for nftables, in the form of a listing.
+/// The rules that are rendered for nftables, in the form of a listing.
 #[derive(Default)]
 struct Listing {
     chains: Comments,
@@ -185,7 +185,7 @@ fn a_nodes_nftables_rules_are_calicos() {
     assert_eq!(ours.maps, maps);
 }
 
-/// Compares chain by chain, so that a difference is shown where it begins.
+/// Compares chain by chain, to show where a difference begins.
 fn same(ours: &Comments, theirs: &Comments) {
     for (name, rules) in theirs {
         assert_eq!(ours.get(name), Some(rules), "chain {name}");

@@ -1,4 +1,4 @@
-//! Everything that can be rendered, given to real firewalls: one refused rule would keep a whole table from being
+//! Gives everything that can be rendered to real packet filters: one rejected rule would keep a whole table from being
 //! programmed.
 
 use crate::kernel::{self, Program, Sets};
@@ -43,7 +43,7 @@ fn all_sets(version: IpVersion) -> Sets {
     fixed.into_iter().chain(shapes::sets(version)).collect()
 }
 
-/// All pairs of field values, one policy each, all four actions in turn.
+/// All pairs of field values, one policy for each, with the four actions in turn.
 fn pairs_world(program: Program) -> World {
     let shapes = shapes::all();
     let mut policies = BTreeMap::new();
@@ -89,7 +89,7 @@ fn every_pair_of_fields_is_accepted_by_nft() {
     every_pair_is_accepted(Program::Nft);
 }
 
-/// Endpoints of all kinds, with all that settings can switch on.
+/// Endpoints of all kinds, with everything that settings can enable.
 fn everything_world(program: Program, deny: Denied, allow: Allowed) -> World {
     let rule = |action| messages::Rule { action, ..messages::Rule::default() };
     let rules = || ACTIONS.map(rule).to_vec();

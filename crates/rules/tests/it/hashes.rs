@@ -37,7 +37,7 @@ fn rules_in_the_kernels_chains() {
     );
 }
 
-/// From a cluster of Calico v3.28, where a workload's chain was shorter than today's.
+/// From a cluster with Calico v3.28, where a workload's chain was shorter than today's.
 #[test]
 fn a_workloads_chain_of_a_real_cluster() {
     let marked = |value, mask| Match::Mark { value, mask, negated: false };
@@ -69,7 +69,7 @@ fn a_workloads_chain_of_a_real_cluster() {
             "D-XKZRe8N6NYhdLa",
         ]
     );
-    // Today's chain of the same workload begins and goes on the same way.
+    // Today's chain of the same workload begins and continues in the same way.
     let profiles = ["kns.default".into(), "ksa.default.default".into()];
     let [to, _] = Renderer::new(RulesConfig::default()).workload_endpoint_chains(&WorkloadChains {
         interface: "calic9f294a6bbf",
@@ -91,7 +91,7 @@ fn long_names() {
     let chain = |backend: Backend, policy: &PolicyKey| backend.policy_chain(Direction::Inbound, policy);
     assert_eq!(&*chain(Backend::Iptables, &policy), "cali-pi-_4Q7bozr7XfuZg7wHXJg");
     assert_eq!(&*chain(Backend::Nftables, &policy), "cali-pi-knp/default/deny-all-ingress");
-    // Names of all lengths fit into the kernel's 255 bytes, with the table's name before them.
+    // Names of all lengths fit into the kernel's 255 bytes, including the table's name.
     let mut lengths = std::collections::BTreeSet::new();
     for length in 1..=253 {
         let key = PolicyKey { name: "n".repeat(length), namespace: "s".repeat(63), ..policy.clone() };
@@ -101,11 +101,11 @@ fn long_names() {
 
     assert_eq!(limited_id("cali-tw-", "", 28), "cali-tw-_");
     assert_eq!(limited_id("p-", "abcd", 6), "p-abcd");
-    // A name that looks like a shortened one becomes one.
+    // A name that looks like a shortened one is shortened.
     assert_ne!(limited_id("p-", "_bcd", 6), "p-_bcd");
     assert_eq!(limited_id("p-", "_bcd", 6).len(), 6);
     assert_eq!(limited_id("p-", "_bcd", 7), "p-_bcd");
-    // What a rule could not be written with is not written.
+    // A name that cannot be written in a rule is shortened.
     for name in ["a b", "a\"b", "a\nb", "ä", "a;b"] {
         let id = limited_id("p-", name, 28);
         assert!(id.starts_with("p-_") && id.len() == 28, "{id}");
@@ -180,7 +180,7 @@ proptest! {
         }
     }
 
-    /// Whatever a comment holds, it cannot end its quotes or its line.
+    /// Whatever a comment contains, it cannot end its quotes or its line.
     #[test]
     fn comments_are_harmless(rule in any_rule()) {
         let hash = iptables::hashes("cali-x", std::slice::from_ref(&rule))[0];
@@ -190,7 +190,7 @@ proptest! {
         prop_assert!(nftables::comment(&rule, hash).len() <= 128);
     }
 
-    /// The name of a chain of any length fits, and tells apart what is different.
+    /// A chain's name always fits, and different inputs give different names.
     #[test]
     fn names_fit(one in "[a-z_/]{0,60}", other in "[a-z_/]{0,60}") {
         let (first, second) = (limited_id("cali-pi-", &one, 28), limited_id("cali-pi-", &other, 28));

@@ -1,5 +1,5 @@
 //! Host endpoints and the host itself, table by table: failsafe ports, policy before connection tracking and before
-//! destination NAT, the host's own packets, workloads' packets to the host, stolen source addresses.
+//! destination NAT, the host's own packets, packets from workloads to the host, spoofed source addresses.
 
 use crate::shop;
 use messages::IpSetMember;
@@ -175,7 +175,7 @@ fn every_table_does_its_part() {
     }
 }
 
-/// A packet that policy before NAT accepted is not asked again.
+/// A packet that policy before NAT accepted is not evaluated again.
 #[test]
 fn an_accepted_packet_stays_accepted() {
     let before_nat = incoming("accepted before NAT", Table::Mangle, NEIGHBOUR, 6, 80, Verdict::Accept);
@@ -187,7 +187,7 @@ fn an_accepted_packet_stays_accepted() {
     }
 }
 
-/// A workload cannot use addresses whose way back leads elsewhere; others can.
+/// A workload cannot use addresses whose route back leads elsewhere; others can.
 #[test]
 fn stolen_source_addresses() {
     for backend in [Backend::Iptables, Backend::Nftables] {

@@ -1,4 +1,4 @@
-//! Real firewalls in a network namespace of their own, which the kernel removes with the last process in it.
+//! Real packet filters in their own network namespace, which the kernel removes with the last process in it.
 
 use crate::world::{Rendered, World};
 use messages::IpSetMember;
@@ -9,10 +9,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-/// Sets by the kernel's name. All of them exist before rules are programmed.
+/// Sets by their names in the kernel. All of them are created before rules are programmed.
 pub(crate) type Sets = BTreeMap<SetName, Vec<IpSetMember>>;
 
-/// Which program takes the rules.
+/// The program that takes the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
     IptablesNft,
@@ -31,7 +31,7 @@ impl Program {
     }
 }
 
-/// Programs tables of the world, and checks that as many rules are in the kernel as were rendered.
+/// Programs tables of the world, and checks that the number of rules in the kernel is that of rendered rules.
 pub(crate) fn program(world: &World, tables: &[Table], version: IpVersion, sets: &Sets, program: Program) {
     let tables: Vec<_> = tables.iter().map(|table| (*table, world.render(*table, version))).collect();
     match program {
@@ -170,7 +170,7 @@ fn program_nft(tables: &[(Table, Rendered)], version: IpVersion, sets: &Sets) {
     assert_eq!(found.trim(), expected.to_string(), "rules in the kernel, nft {ip}");
 }
 
-/// The line that a program complained about, if its message tells the number.
+/// The line that a program rejected, if its message has the number.
 fn around_error(input: &str, error: &str) -> String {
     let number = error
         .split_once("rules:")
@@ -180,7 +180,7 @@ fn around_error(input: &str, error: &str) -> String {
     number.and_then(|number| input.lines().nth(number.saturating_sub(1))).unwrap_or_default().to_owned()
 }
 
-/// Runs a shell in a namespace of its own.
+/// Runs a shell in its own namespace.
 fn in_namespace(directory: &Path, script: &str) -> Result<String, String> {
     for program in ["unshare", "iptables-nft-restore", "iptables-legacy-restore", "nft", "ipset"] {
         let found = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())

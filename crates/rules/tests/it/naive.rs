@@ -1,4 +1,4 @@
-//! What policy says about a packet, straight from the messages: no marks, no chains, no order of matches.
+//! What policy means for a packet, straight from the messages: no marks, no chains, no order of matches.
 
 use crate::world::World;
 use api::scalars::Protocol;
@@ -11,10 +11,10 @@ use rules::{Direction, names};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Members by the sets' identity.
+/// Members of sets by the sets' ids.
 pub(crate) type Sets = BTreeMap<&'static str, Vec<IpSetMember>>;
 
-/// Whether policy of the endpoint lets the packet through.
+/// Whether the endpoint's policy allows the packet.
 pub(crate) fn allows(
     world: &World,
     endpoint: &WorkloadEndpoint,
@@ -25,7 +25,7 @@ pub(crate) fn allows(
     if endpoint.state != "active" {
         return false;
     }
-    // Workloads make no tunnels.
+    // Workloads create no tunnels.
     if direction == Direction::Outbound
         && (packet.protocol == 4 || (packet.protocol == 17 && packet.ports.1 == 4789))
     {
@@ -82,7 +82,7 @@ fn version_of(address: IpAddr) -> IpVersion {
     if address.is_ipv6() { IpVersion::V6 } else { IpVersion::V4 }
 }
 
-/// A condition that never was valid does not widen a rule that lets packets through, and does not narrow one that denies.
+/// A condition that was never valid neither widens a rule that allows packets, nor narrows one that denies them.
 fn matches(rule: &Rule, packet: &Packet, sets: &Sets) -> bool {
     let version = version_of(packet.source);
     let unreadable = rule.action == RuleAction::Deny;
@@ -100,7 +100,7 @@ fn matches(rule: &Rule, packet: &Packet, sets: &Sets) -> bool {
     let is = |icmp: &IcmpMatch| {
         packet.icmp.0 == icmp.icmp_type && icmp.code.is_none_or(|code| packet.icmp.1 == code)
     };
-    // An ICMP condition is about ICMP packets.
+    // An ICMP condition applies to ICMP packets.
     let about_icmp = |wanted: bool| packet.protocol == own_icmp && wanted;
     let icmp = rule.icmp.as_ref().is_none_or(|icmp| about_icmp(is(icmp)));
     let not_icmp = rule.not_icmp.as_ref().is_none_or(|icmp| about_icmp(!is(icmp)));
@@ -138,7 +138,7 @@ fn end_matches(
     let version = version_of(address);
     let own =
         |nets: &[IpNet]| nets.iter().filter(|net| IpVersion::of(net) == version).copied().collect::<Vec<_>>();
-    // A list that only names networks of the other version makes the rule one about that version.
+    // A list with only networks of the other version limits the rule to that version.
     let about_us = |nets: &[IpNet]| nets.is_empty() || !own(nets).is_empty();
     let within = |nets: &[IpNet]| own(nets).iter().any(|net| net.contains(&address));
     let in_set = |id: &str| {

@@ -1,5 +1,5 @@
-//! Random policies: rendered chains and policy itself must agree about every packet, on both backends and in both IP
-//! versions.
+//! Random policies: rendered chains must agree with the meaning of policy for every packet, on both backends and in
+//! both IP versions.
 
 use crate::naive;
 use crate::world::World;
@@ -24,7 +24,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 const INTERFACES: [&str; 5] = ["cali0a", "cali0b", "cali1", "cali", "cali2ab"];
-/// Of the default settings.
+/// The marks of the default settings.
 const MARKS: Marks = Marks {
     accept: 0x1_0000,
     pass: 0x2_0000,
@@ -100,7 +100,7 @@ fn port_sets() -> impl Strategy<Value = IpSetId> {
     select(vec!["n:web", "n:dns"]).prop_map(Into::into)
 }
 
-/// Mostly empty, else up to `most` entries: a rule with everything matches nothing.
+/// Mostly empty, otherwise up to `most` entries: a rule with all conditions matches nothing.
 fn few<S: Strategy>(entry: S, most: usize) -> impl Strategy<Value = Vec<S::Value>>
 where
     S::Value: Clone,
@@ -116,7 +116,7 @@ fn port_range() -> impl Strategy<Value = PortRange> + Clone {
 fn rule_end(is_destination: bool) -> impl Strategy<Value = RuleEnd> {
     let port_set_count = usize::from(is_destination);
     let nets = || few(select(networks()), 3);
-    // Long lists too, so that lists are split.
+    // Also long lists, so that lists are split.
     let ports =
         || prop_oneof![4 => Just(Vec::new()), 2 => vec(port_range(), 1..4), 1 => vec(port_range(), 10..40)];
     let not_ports =
@@ -161,11 +161,11 @@ fn action() -> impl Strategy<Value = RuleAction> {
     select(vec![RuleAction::Allow, RuleAction::Deny, RuleAction::Pass, RuleAction::Log])
 }
 
-/// A rule with three or four lists of which any entry may match, each too long for one rule of the kernel, and little
-/// else: so that packets fit some of the lists.
+/// A rule with three or four lists of which any entry may match, each too long for one rule of the kernel, and few
+/// other conditions: so that packets match some of the lists.
 fn rule_with_lists() -> impl Strategy<Value = Rule> {
     let ports = || vec(port_range(), 16..20);
-    // Of both versions enough, and never everything.
+    // Enough of both versions, and never everything.
     let nets = || {
         let of = |is_v6: bool| {
             let narrow = move |net: &IpNet| net.prefix_len() > 0 && net.addr().is_ipv6() == is_v6;
@@ -221,7 +221,7 @@ fn rule_of_anything() -> impl Strategy<Value = Rule> {
         )
 }
 
-/// A rule as most are: an address or a set of the other side, a protocol, a few ports. Many of them have the same ports.
+/// A typical rule: an address or a set of the other side, a protocol, a few ports. Many of them have the same ports.
 fn plain_rule() -> impl Strategy<Value = Rule> {
     let action = prop_oneof![
         20 => Just(RuleAction::Allow), 2 => Just(RuleAction::Deny), 1 => Just(RuleAction::Pass), 1 => Just(RuleAction::Log)
@@ -272,7 +272,7 @@ fn policy() -> impl Strategy<Value = (Kind, Policy)> {
     )
 }
 
-/// Which of the policies are in which tier, for both directions, and how tiers end.
+/// Which policies are in which tier, for both directions, and how tiers end.
 type TierPlan = Vec<(Vec<prop::sample::Index>, Vec<prop::sample::Index>, bool)>;
 
 fn tiers() -> impl Strategy<Value = TierPlan> {
@@ -344,8 +344,8 @@ fn world() -> impl Strategy<Value = World> {
         })
 }
 
-/// Behind profiles there is nothing to pass to. Calico renders such a rule so that, after a tier that passed, it ends the
-/// profile for every packet, and so do we: the packet is denied where the oracle would go on.
+/// After profiles there is nothing to pass to. Like Calico, we render such a rule so that, after a tier that passed, it
+/// ends the profile for every packet: the packet is denied where the oracle would continue.
 fn without_pass(mut rules: Vec<Rule>) -> Vec<Rule> {
     for rule in rules.iter_mut().filter(|rule| rule.action == RuleAction::Pass) {
         rule.action = RuleAction::Deny;
@@ -353,7 +353,7 @@ fn without_pass(mut rules: Vec<Rule>) -> Vec<Rule> {
     rules
 }
 
-/// A packet that begins a connection; from outside or to outside where there is no workload.
+/// A packet that begins a connection; its other end is outside if there is no workload.
 fn packet(version: IpVersion) -> impl Strategy<Value = Packet> {
     let own_icmp = if version == IpVersion::V6 { 58 } else { 1 };
     let interface =
@@ -371,14 +371,14 @@ fn packet(version: IpVersion) -> impl Strategy<Value = Packet> {
             icmp,
             in_interface: from.into(),
             out_interface: to.into(),
-            // Others' bits, and those of ours that are cleared first.
+            // Foreign bits, and those of ours that are cleared first.
             mark: mark & !(MARKS.accept | MARKS.drop),
             ..Packet::new(source, destination, protocol)
         })
 }
 
-/// Whether the two workloads' policies let the packet through. An interface of no workload with a workload's prefix is
-/// refused; one without it has no policy.
+/// Whether the two workloads' policies allow the packet. Packets of an unknown interface with a workload's prefix are
+/// denied; an interface without the prefix has no policy.
 fn policy_allows(world: &World, packet: &Packet) -> bool {
     let sets = sets();
     let side = |interface: &str, direction| {
@@ -443,8 +443,8 @@ fn world_of_rules(rules: Vec<Rule>) -> World {
     }
 }
 
-/// Sends the packets through the chains of both backends, with policies as chains and compiled, and compares with what
-/// policy says.
+/// Sends the packets through the chains of both backends, with policies as chains and compiled, and compares with the
+/// meaning of policy.
 fn agree(world: &World, packets: [(IpVersion, &[Packet]); 2]) -> Result<(), TestCaseError> {
     for (backend, compiled) in [
         (Backend::Iptables, false),
@@ -463,7 +463,7 @@ fn agree(world: &World, packets: [(IpVersion, &[Packet]); 2]) -> Result<(), Test
                 let mut walked = packet.clone();
                 let verdict = simulation.run("FORWARD", &mut walked);
                 let passed = match &verdict {
-                    // With the setting of return, what policy accepted goes on to others' rules.
+                    // With the setting `Return`, packets that policy allows continue to foreign rules.
                     Ok(Verdict::Accept | Verdict::Continue) => true,
                     Ok(Verdict::Drop | Verdict::Reject) => false,
                     Err(error) => panic!("{backend:?} {version} compiled {compiled}: {error}"),
@@ -488,7 +488,7 @@ proptest! {
         agree(&world, [(IpVersion::V4, &packets), (IpVersion::V6, &packets_v6)])?;
     }
 
-    /// Every list of a rule is asked, however many there are.
+    /// Every list of a rule is checked, however many there are.
     #[test]
     fn rules_with_many_lists_do_what_they_say(
         rules in vec(rule_with_lists(), 1..3),
@@ -511,7 +511,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Long runs of rules, whose unions and trees of ports say what the rules say.
+    /// Long runs of rules, whose unions and trees of ports mean what the rules mean.
     #[test]
     fn long_runs_do_what_their_rules_say(
         rules in vec(plain_rule(), 30..120),
@@ -544,7 +544,7 @@ proptest! {
     }
 }
 
-/// A thousand policies that allow are a handful of rules, whatever their sources and ports are.
+/// A thousand policies that allow become a handful of rules, whatever their sources and ports are.
 #[test]
 fn a_thousand_policies_are_few_lookups() {
     let rule = |index: u16, port: u16| Rule {
@@ -564,7 +564,7 @@ fn a_thousand_policies_are_few_lookups() {
             compiled.fold((0, 0), |(count, longest), chain| (count + 1, longest.max(chain.rules.len())));
         (count, longest, rendered.unions.len())
     };
-    // Chains, rules of the longest of them, unions.
+    // Chains, rules of the longest chain, unions.
     assert_eq!(longest_way(|_| 80), (1, 8, 8), "one port: all sources, in several sets");
     assert_eq!(longest_way(|index| 1000 + index), (69, 16, 0), "a port each: a tree of ports");
 }

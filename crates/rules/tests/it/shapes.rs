@@ -9,7 +9,7 @@ use rules::names;
 use rules::tree::SetName;
 use std::rc::Rc;
 
-/// The names of one end's fields, and where that end is.
+/// The names of one end's fields, and the end.
 type EndFields = (&'static [&'static str; 8], fn(&mut Rule) -> &mut RuleEnd);
 
 /// One value of one field.
@@ -169,7 +169,7 @@ pub(crate) fn all() -> Vec<Shape> {
     shapes
 }
 
-/// The rule that two shapes make.
+/// Builds the rule of two shapes.
 pub(crate) fn pair(first: &Shape, second: &Shape, action: RuleAction) -> Rule {
     let mut rule = Rule { action, ..Rule::default() };
     (first.apply)(&mut rule);

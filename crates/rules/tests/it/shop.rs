@@ -1,5 +1,5 @@
-//! One host with three workloads and a host endpoint, as messages: the input that Calico's Felix was given when the golden
-//! files were taken.
+//! One host with three workloads and a host endpoint, as messages: the input of Calico's Felix when the golden files
+//! were captured.
 
 use crate::world::World;
 use api::Kind;
@@ -40,8 +40,8 @@ fn tier(name: &str, ingress: &[&PolicyId], egress: &[&PolicyId]) -> TierInfo {
     }
 }
 
-/// The host. The nftables golden file was taken without the code in the rule about ICMP, because Calico renders type and
-/// code into a text that `nft` refuses.
+/// The host. The nftables golden file was captured without the code in the rule about ICMP, because Calico renders type
+/// and code into a text that `nft` rejects.
 pub(crate) fn world(backend: Backend) -> World {
     use RuleAction::{Allow, Deny, Log, Pass};
     let block_list = id(Kind::GlobalNetworkPolicy, "", "security.block-list");

@@ -1,5 +1,5 @@
-//! The short way decides as the long one: packets from and to workloads and the host, with stolen source addresses and
-//! with marks that others left behind.
+//! The short way decides like the long one: for packets from and to workloads and the host, with spoofed source
+//! addresses, and with marks that other rules left behind.
 
 use crate::kernel::{self, Program, Sets};
 use crate::world::World;
@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr};
 const ALLOWED_SOURCE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 7);
 const DENIED_PORT: u16 = 81;
 
-/// Two workloads that may do anything but reach one port, the first also with another source address.
+/// Two workloads that may do anything except reach one port; the first also has another source address.
 fn world(is_short: bool) -> World {
     let deny = Rule {
         action: RuleAction::Deny,
@@ -33,7 +33,7 @@ fn world(is_short: bool) -> World {
         profile_ids: vec!["all".into()],
         ..WorkloadEndpoint::default()
     };
-    // A mark of somebody else is enough for the long way.
+    // A foreign mark is enough for the long way.
     let dscp = (!is_short).then(|| DscpRule { source: [10, 9, 9, 9].into(), value: 8 });
     World {
         config: RulesConfig { backend: Backend::Nftables, compile_policies: true, ..RulesConfig::default() },
@@ -104,7 +104,7 @@ fn passes(simulations: &mut BTreeMap<Table, Simulation>, packet: &Packet) -> boo
 }
 
 #[test]
-fn the_short_way_decides_as_the_long_one() {
+fn the_short_way_decides_like_the_long_one() {
     let (mut long, mut short) = (simulations(false), simulations(true));
     let (mut passed, mut refused) = (0, 0);
     for source in [Ipv4Addr::new(10, 66, 0, 1), ALLOWED_SOURCE] {
@@ -152,7 +152,7 @@ fn the_kernel_takes_the_short_way() {
 }
 
 #[test]
-fn what_needs_more_does_not_take_the_short_way() {
+fn settings_that_need_more_prevent_the_short_way() {
     let has = |change: fn(&mut RulesConfig)| {
         let mut config = world(true).config;
         change(&mut config);

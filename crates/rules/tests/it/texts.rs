@@ -1,4 +1,4 @@
-//! Chains that the golden files do not have, as the texts that Calico writes for them.
+//! Chains that are not in the golden files, as texts that Calico writes for them.
 
 use api::QoSControls;
 use messages::InterfaceName;
@@ -65,7 +65,7 @@ fn nat_outgoing() {
             format!("{start} --jump SNAT --to-source 10.0.0.1"),
         ]
     );
-    // The address is of the other version: then it is not used.
+    // The address is of the other version, so it is not used.
     let chain = nftables_with(with_ports).nat_outgoing_chain(true, IpVersion::V6);
     let start = "ip6 saddr @cali60masq-ipam-pools ip6 daddr != @cali60network-ip-pools \
                  ip6 daddr != @cali60all-hosts-net";
@@ -232,7 +232,7 @@ fn tunnels_and_openstack() {
             "-m mark --mark 0x80000/0x80000 --jump cali-rpf-skip",
             "-p udp --source 0.0.0.0 -m multiport --source-ports 68 -m multiport --destination-ports 67 \
              --jump ACCEPT",
-            // Calico rejects here, which the kernel refuses outside of the filter table.
+            // Calico rejects here, but the kernel does not support that outside of the filter table.
             "-m mark --mark 0x80000/0x80000 -m rpfilter --invert --validmark --jump DROP",
             "-m mark --mark 0/0x80000 --jump cali-from-host-endpoint",
             "-m mark --mark 0x10000/0x10000 --jump ACCEPT",
@@ -293,7 +293,7 @@ fn dispatch_for_all_interfaces_and_by_character() {
             ),
         ]
     );
-    // A name that no interface can have would mean all interfaces that begin so.
+    // A name that no interface can have would mean all interfaces with this prefix.
     let dispatch =
         renderer.workload_dispatch(&interfaces(&["cali+", "cali1", "", "x y", "far-too-long-name"]));
     assert_eq!(
@@ -360,7 +360,7 @@ fn flow_offload() {
     assert_eq!(lines(&chain)[0], "--jump MARK --set-mark 0/0x1a0000");
 }
 
-/// The rules for one rule of a policy, on both backends.
+/// Renders one rule of a policy, for both backends.
 fn of_rule(rule: messages::Rule, version: IpVersion) -> [Vec<String>; 2] {
     let profile = messages::Profile { inbound_rules: vec![rule], ..messages::Profile::default() };
     let chain = |renderer: Renderer| {
@@ -371,7 +371,7 @@ fn of_rule(rule: messages::Rule, version: IpVersion) -> [Vec<String>; 2] {
     [lines(&chain(iptables_with(|_| ()))), nft_lines(Table::Filter, version, &chain(nftables_with(|_| ())))]
 }
 
-/// Rules whose text in Calico's rendering is refused, so that nothing of the table is programmed.
+/// Rules whose text in Calico's rendering is rejected, so that nothing of the table is programmed.
 #[test]
 fn rules_that_calico_cannot_program() {
     use api::scalars::Protocol;
@@ -390,7 +390,7 @@ fn rules_that_calico_cannot_program() {
     let [iptables, nftables] = of_rule(echo.clone(), IpVersion::V4);
     assert_eq!(iptables, [format!("-p icmp -m icmp --icmp-type 8/0 {set}")]);
     assert_eq!(nftables, ["meta l4proto icmp icmp type 8 icmp code 0 counter meta mark set mark or 0x10000"]);
-    // By number it is not ICMP of IPv6 either.
+    // As a number, it is not ICMP of IPv6 either.
     let by_number = messages::Rule { protocol: Some(Protocol::Number(1)), ..echo };
     assert_eq!(of_rule(by_number, IpVersion::V6)[1], ["continue"]);
 
@@ -409,8 +409,8 @@ fn rules_that_calico_cannot_program() {
     assert_eq!(of_rule(contradiction, IpVersion::V4)[1], ["continue"]);
 }
 
-/// Two lists are Calico's rules to the letter. From the third on, the bit that the list before it left is cleared first:
-/// without that the list would not be asked.
+/// Rules of two lists are Calico's to the letter. From the third list on, the bit of the previous list is cleared
+/// first; otherwise the list would have no effect.
 #[test]
 fn each_list_from_the_third_on_begins_with_a_clear_bit() {
     let nets = |texts: &[&str]| texts.iter().map(|net| net.parse().expect("a network")).collect::<Vec<_>>();

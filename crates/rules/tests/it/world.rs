@@ -1,4 +1,4 @@
-//! Everything that is rendered for one host: what the managers of the dataplane will do, in the simplest form.
+//! Everything that is rendered for one host: the work of the dataplane's managers, in the simplest form.
 
 use ipnet::IpNet;
 use messages::{
@@ -154,7 +154,7 @@ impl World {
         Rendered { kernel, chains, maps, unions }
     }
 
-    /// The compiled policies of an endpoint. Some sets are large, whatever they have.
+    /// The compiled policies of an endpoint. Some sets count as large, whatever they contain.
     fn compile(
         &self,
         renderer: &Renderer,
@@ -186,7 +186,7 @@ impl World {
 }
 
 impl Rendered {
-    /// Only the chains that packets can get to, as drivers program them.
+    /// Only the chains that packets can reach, which are those that drivers program.
     pub(crate) fn programmed(mut self) -> Self {
         let mut open: Vec<ChainName> = self
             .kernel
@@ -220,7 +220,8 @@ impl Rendered {
     }
 }
 
-/// The chains of a policy in a table, also in those that its kind is not used in: endpoints here name any policy anywhere.
+/// The chains of a policy in a table, also in those that its kind does not use: endpoints here name any policy
+/// anywhere.
 fn policy_chains(
     renderer: &Renderer,
     id: &PolicyId,
@@ -237,7 +238,7 @@ fn policy_chains(
     in_table(renderer.policy_chains(id, &elsewhere, version), table).collect()
 }
 
-/// The chains that a table has.
+/// The chains in a table.
 fn in_table(placed: Vec<PlacedChain>, table: Table) -> impl Iterator<Item = Chain> {
     placed.into_iter().filter(move |one| one.tables.contains(&table)).map(|one| one.chain)
 }

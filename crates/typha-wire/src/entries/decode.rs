@@ -114,8 +114,8 @@ fn namespaced(key: ResourceKey) -> NamespacedName {
 fn resource_key(key: ResourceKey) -> Option<FeedKey> {
     use api::Kind;
     Some(match key.kind {
-        Kind::Profile => FeedKey::Profile(key.name),
-        Kind::Node => FeedKey::Node(key.name),
+        Kind::Profile => FeedKey::Profile(key.name.into()),
+        Kind::Node => FeedKey::Node(key.name.into()),
         Kind::BGPConfiguration => FeedKey::BgpConfiguration(key.name),
         Kind::BGPPeer => FeedKey::BgpPeer(key.name),
         Kind::BGPFilter => FeedKey::BgpFilter(key.name),
@@ -130,9 +130,9 @@ fn resource_key(key: ResourceKey) -> Option<FeedKey> {
 
 fn resource_entry(key: ResourceKey, resource: Resource, faults: &mut Faults) -> Option<FeedEntry> {
     Some(match resource {
-        Resource::Profile(object) => FeedEntry::Profile(key.name, Some(object)),
+        Resource::Profile(object) => FeedEntry::Profile(key.name.into(), Some(object)),
         Resource::Node(object) => {
-            FeedEntry::Node(key.name, Some(Box::new(convert::node::node(*object, faults))))
+            FeedEntry::Node(key.name.into(), Some(Box::new(convert::node::node(*object, faults))))
         }
         Resource::BGPConfiguration(object) => FeedEntry::BgpConfiguration(key.name, Some(object)),
         Resource::BGPPeer(object) => {
@@ -162,7 +162,7 @@ fn v1_entry(key: V1Key, bytes: &[u8], path: &str) -> Result<Option<FeedEntry>, D
             // Servers before v3.32 put the tier into the path.
             if policy.tier.is_empty() {
                 policy.tier = model::v1::parse_legacy_policy(path)
-                    .map_or_else(|| "default".to_owned(), |legacy| legacy.tier);
+                    .map_or_else(|| "default".into(), |legacy| legacy.tier);
             }
             FeedEntry::Policy(key, Some(Box::new(policy)))
         }

@@ -57,7 +57,7 @@ mod tests {
             workload in "[a-c/%]{0,5}",
             endpoint in "[a-c/%]{0,3}",
         ) {
-            let key = WorkloadEndpointKey { host, orchestrator, workload, endpoint };
+            let key = WorkloadEndpointKey { host: host.into(), orchestrator, workload, endpoint };
             let key = FeedKeyRef::WorkloadEndpoint(&key);
             let mut path = "what was there before".to_owned();
             let written = put_path(key, &mut path).map(|()| path);

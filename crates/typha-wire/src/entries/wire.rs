@@ -4,6 +4,7 @@ use api::scalars::{GoFloat, Port};
 use api::{HTTPMatch, QoSControls};
 use ipnet::IpNet;
 use model::feed::Labels;
+use model::{ProfileName, TierName};
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
@@ -89,8 +90,8 @@ pub enum Protocol {
 pub struct Policy {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub tier: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub tier: TierName,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<GoFloat>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_or")]
@@ -240,7 +241,7 @@ pub struct WorkloadEndpoint<'a> {
     pub name: Cow<'a, str>,
     pub active_instance_id: Cow<'a, str>,
     pub mac: Option<Cow<'a, str>>,
-    pub profile_ids: Option<Cow<'a, [String]>>,
+    pub profile_ids: Option<Cow<'a, [ProfileName]>>,
     pub ipv4_nets: Option<Nets<'a>>,
     pub ipv6_nets: Option<Nets<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_or")]
@@ -296,7 +297,7 @@ pub struct HostEndpoint {
     pub expected_ipv6_addrs: Texts,
     pub labels: Option<Labels>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_or")]
-    pub profile_ids: Texts,
+    pub profile_ids: Vec<ProfileName>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_or")]
     pub ports: Vec<EndpointPort>,
     #[serde(rename = "qosControls", skip_serializing_if = "Option::is_none")]
@@ -312,7 +313,7 @@ pub struct NetworkSet {
     pub nets: Texts,
     pub labels: Option<Labels>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_or")]
-    pub profile_ids: Texts,
+    pub profile_ids: Vec<ProfileName>,
 }
 
 /// An address pool.

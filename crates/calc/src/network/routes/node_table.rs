@@ -1,13 +1,13 @@
-//! The nodes of the cluster as small numbers. A node keeps its number as long as anything refers to it, known or not:
-//! blocks and endpoints often arrive before the node they name.
+//! The nodes of the cluster as small numbers. A node keeps its number as long as anything refers to it, whether it is
+//! known or not: blocks and endpoints often arrive before the node that they name.
 
 use super::super::node_addresses::RoutedAddresses;
 use super::numbered::{Number, Numbered};
 use super::prefix_table::EntryId;
-use messages::Text;
+use messages::NodeName;
 use std::collections::BTreeMap;
 
-/// What the numbers of nodes are numbers of.
+/// The kind of thing that node numbers stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum OfNode {}
 
@@ -16,7 +16,7 @@ pub(super) type NodeId = Number<OfNode>;
 
 #[derive(Debug)]
 struct Slot {
-    name: Text,
+    name: NodeName,
     holds: u32,
     addresses: Option<Box<RoutedAddresses>>,
     first_route: Option<EntryId>,
@@ -25,32 +25,32 @@ struct Slot {
 /// All nodes that something refers to.
 #[derive(Debug, Default)]
 pub(super) struct NodeTable {
-    by_name: BTreeMap<Text, NodeId>,
+    by_name: BTreeMap<NodeName, NodeId>,
     slots: Numbered<OfNode, Slot>,
 }
 
 impl NodeTable {
-    /// The number of this node, held once more than before. Each hold needs one [`Self::release`].
+    /// Returns the number of this node, with one more hold. Each hold needs one [`Self::release`].
     pub(super) fn hold(&mut self, name: &str) -> NodeId {
         if let Some(&id) = self.by_name.get(name) {
             self.hold_again(id);
             return id;
         }
-        let name = Text::from(name);
+        let name = NodeName::from(name);
         let slot = Slot { name: name.clone(), holds: 1, addresses: None, first_route: None };
         let id = self.slots.insert(slot);
         self.by_name.insert(name, id);
         id
     }
 
-    /// Holds a node that is held already.
+    /// Adds a hold to a node that has one.
     pub(super) fn hold_again(&mut self, id: NodeId) {
         if let Some(slot) = self.slots.get_mut(id) {
             slot.holds += 1;
         }
     }
 
-    /// Takes one hold back; the number is free again after the last.
+    /// Releases a hold; after the last one, the number can be reused.
     pub(super) fn release(&mut self, id: NodeId) {
         let Some(slot) = self.slots.get_mut(id) else { return };
         slot.holds -= 1;
@@ -61,7 +61,7 @@ impl NodeTable {
         }
     }
 
-    /// The number of this node, if anything refers to it.
+    /// Returns the number of this node, if anything refers to it.
     pub(super) fn find(&self, name: &str) -> Option<NodeId> {
         self.by_name.get(name).copied()
     }
@@ -71,17 +71,17 @@ impl NodeTable {
         self.slots.get(id).map_or("", |slot| &slot.name)
     }
 
-    /// The name, shared.
-    pub(super) fn text(&self, id: NodeId) -> Option<Text> {
+    /// The name as shared text.
+    pub(super) fn shared_name(&self, id: NodeId) -> Option<NodeName> {
         self.slots.get(id).map(|slot| slot.name.clone())
     }
 
-    /// The addresses, when the node is known and has some.
+    /// The addresses, if the node is known and has some.
     pub(super) fn addresses(&self, id: NodeId) -> Option<&RoutedAddresses> {
         self.slots.get(id)?.addresses.as_deref()
     }
 
-    /// Sets the addresses and returns the ones before.
+    /// Sets the addresses and returns the previous ones.
     pub(super) fn set_addresses(
         &mut self,
         id: NodeId,

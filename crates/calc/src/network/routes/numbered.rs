@@ -1,10 +1,10 @@
-//! Things in a row that are known by small numbers. A number stays with its thing until that is taken out, and is then given
-//! to another. Numbers of different kinds of things do not mix.
+//! Things with small, stable numbers. The number of a thing that is removed is reused. Numbers of different kinds of
+//! things cannot be mixed.
 
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
 
-/// The number of a thing of kind `K`, from 1, so that its absence costs nothing.
+/// The number of a thing of kind `K`, from 1, so that an `Option` of it takes no extra space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Number<K>(NonZeroU32, PhantomData<K>);
 
@@ -33,7 +33,7 @@ impl<K, T> Default for Numbered<K, T> {
 }
 
 impl<K: Copy, T> Numbered<K, T> {
-    /// Puts a thing in; returns its number.
+    /// Adds a thing; returns its number.
     pub(super) fn insert(&mut self, thing: T) -> Number<K> {
         if let Some(number) = self.free.pop() {
             self.places[number.index()] = Some(thing);
@@ -44,19 +44,19 @@ impl<K: Copy, T> Numbered<K, T> {
         number
     }
 
-    /// Takes a thing out; its number is free again.
+    /// Removes a thing; its number can be reused.
     pub(super) fn remove(&mut self, number: Number<K>) -> Option<T> {
         let thing = self.places.get_mut(number.index())?.take()?;
         self.free.push(number);
         Some(thing)
     }
 
-    /// The thing of this number.
+    /// Returns the thing with this number.
     pub(super) fn get(&self, number: Number<K>) -> Option<&T> {
         self.places.get(number.index())?.as_ref()
     }
 
-    /// The thing of this number.
+    /// Returns the thing with this number.
     pub(super) fn get_mut(&mut self, number: Number<K>) -> Option<&mut T> {
         self.places.get_mut(number.index())?.as_mut()
     }

@@ -1,8 +1,8 @@
-//! Everything known about ranges of addresses, by range: an ordered map and a count of prefix lengths in use.
+//! Everything known about ranges of addresses, by range: an ordered map, and a count of the prefix lengths in use.
 //!
-//! Sorted by first address and then length, a range stands directly before everything inside it, so "all inside" is one
-//! scan. The ranges around a range are found by asking for each shorter length in use; clusters use a handful of
-//! lengths, so that is a handful of lookups, without the inner nodes that a tree of bits would need.
+//! In the order of first address and then length, a range comes directly before everything inside it, so finding the
+//! ranges inside is one scan. The ranges around a range are found by one lookup for each shorter length in use.
+//! Clusters use a handful of lengths, and there are no inner nodes as in a tree of bits.
 
 use super::node_table::{NodeId, NodeTable};
 use super::numbered::{Number, Numbered};
@@ -13,25 +13,25 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What the numbers of entries are numbers of.
+/// The kind of thing that entry numbers stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum OfEntry {}
 
 /// The number of an entry.
 pub(super) type EntryId = Number<OfEntry>;
 
-/// How a pool treats packets.
+/// How a pool's packets are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pool {
-    /// How packets between nodes travel; none for pools of load balancer addresses only.
+    /// How packets between nodes travel; none for pools that are only for load balancers' addresses.
     pub(super) pool_type: IpPoolType,
-    /// Whether packets to the outside get the node's address.
+    /// Whether packets that leave the cluster get the node's address.
     pub(super) nat_outgoing: bool,
-    /// Whether packets within a subnet travel as they are.
+    /// Whether packets within a subnet are not encapsulated.
     pub(super) cross_subnet: bool,
 }
 
-/// What says that a node has a range. The order is that of Felix's choice between several.
+/// The reasons why a node has a range. The order is that in which Felix prefers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ClaimKind {
     /// A block of addresses, or one address taken from another node's block.
@@ -49,7 +49,7 @@ pub(super) enum ClaimKind {
 }
 
 impl ClaimKind {
-    /// Endpoints and devices compete with each other; blocks and hosts among themselves.
+    /// Endpoints and devices compete with each other, blocks and hosts only among themselves.
     fn group(self) -> u8 {
         match self {
             Self::Block => 0,
@@ -59,10 +59,10 @@ impl ClaimKind {
     }
 }
 
-/// That a node has a range, and how many objects say so.
+/// A node's claim on a range, with the number of objects behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
-    /// What kind of object.
+    /// The kind of object.
     pub(super) kind: ClaimKind,
     /// The node.
     pub(super) node: NodeId,
@@ -78,18 +78,18 @@ pub(super) struct Entry {
     pub(super) pool: Option<Pool>,
     /// Whether something changed since the last flush.
     pub(super) dirty: bool,
-    /// Whether the address of the node that the route leads to changed since the last flush.
+    /// Whether the address of the route's node changed since the last flush.
     pub(super) stale_address: bool,
-    /// What was sent.
+    /// The route that was sent.
     pub(super) sent: Option<Resolved>,
-    /// The neighbours in the list of routes to the same node.
+    /// The next entry in the list of routes to the same node.
     pub(super) next: Option<EntryId>,
-    /// See `next`.
+    /// The previous entry in that list.
     pub(super) previous: Option<EntryId>,
     claims: Claims,
 }
 
-/// The claims on one range: almost always exactly one, and then without an allocation.
+/// The claims on one range: almost always exactly one, which needs no allocation.
 #[derive(Debug, Default)]
 enum Claims {
     #[default]
@@ -142,17 +142,17 @@ impl Claims {
 }
 
 impl Entry {
-    /// The claims of blocks, by name of the node.
+    /// The claims of blocks, by the node's name.
     pub(super) fn blocks(&self) -> impl Iterator<Item = &Claim> {
         self.group(ClaimKind::Block)
     }
 
-    /// The claims of nodes on addresses of their own, by name of the node.
+    /// The claims of nodes on addresses of their own, by the node's name.
     pub(super) fn hosts(&self) -> impl Iterator<Item = &Claim> {
         self.group(ClaimKind::Host)
     }
 
-    /// The claims of endpoints and devices, by name of the node, and of one node in the order of kinds.
+    /// The claims of endpoints and devices, by the node's name, and for the same node in the order of kinds.
     pub(super) fn references(&self) -> impl Iterator<Item = &Claim> {
         self.group(ClaimKind::Workload)
     }
@@ -188,7 +188,7 @@ impl Default for PrefixTable {
 }
 
 impl PrefixTable {
-    /// The entry of exactly this range, made if it is missing. Host bits are cut off.
+    /// Returns the entry of exactly this range, which is added if it is missing. Host bits are cut off.
     pub(super) fn entry(&mut self, net: IpNet) -> EntryId {
         let net = net.trunc();
         if let Some(&id) = self.by_net.get(&net) {
@@ -210,29 +210,29 @@ impl PrefixTable {
         id
     }
 
-    /// The entry of exactly this range.
+    /// Returns the entry of exactly this range.
     pub(super) fn find(&self, net: &IpNet) -> Option<EntryId> {
         self.by_net.get(&net.trunc()).copied()
     }
 
-    /// Forgets an entry.
+    /// Removes an entry.
     pub(super) fn remove(&mut self, id: EntryId) {
         let Some(entry) = self.entries.remove(id) else { return };
         self.by_net.remove(&entry.net);
         *self.length_count(&entry.net) -= 1;
     }
 
-    /// The entry of this number.
+    /// Returns the entry with this number.
     pub(super) fn get(&self, id: EntryId) -> Option<&Entry> {
         self.entries.get(id)
     }
 
-    /// The entry of this number.
+    /// Returns the entry with this number.
     pub(super) fn get_mut(&mut self, id: EntryId) -> Option<&mut Entry> {
         self.entries.get_mut(id)
     }
 
-    /// The entries around and at this range, the widest first.
+    /// Returns the entries around and at this range, the widest first.
     pub(super) fn path(&self, net: &IpNet) -> SmallVec<[&Entry; 6]> {
         let mut path = SmallVec::new();
         let lengths: &[u32] = match net {
@@ -251,13 +251,13 @@ impl PrefixTable {
         path
     }
 
-    /// The entries at and inside this range.
+    /// Returns the entries at and inside this range.
     pub(super) fn within(&self, net: &IpNet) -> impl Iterator<Item = EntryId> + use<'_> {
         let last = IpNet::from(net.broadcast());
         self.by_net.range(net.trunc()..=last).map(|(_, &id)| id)
     }
 
-    /// One more object says that a node has the range. Whether that changes the set of claims.
+    /// Counts one more object that gives a range to a node. Returns whether that changes the set of claims.
     pub(super) fn add_claim(
         &mut self,
         id: EntryId,
@@ -278,7 +278,7 @@ impl PrefixTable {
         true
     }
 
-    /// One object less says that a node has the range. Whether that changes the set of claims.
+    /// Counts one object less that gives a range to a node. Returns whether that changes the set of claims.
     pub(super) fn remove_claim(&mut self, id: EntryId, kind: ClaimKind, node: NodeId) -> bool {
         let Some(entry) = self.get_mut(id) else { return false };
         let claims = entry.claims.as_mut_slice();
@@ -294,7 +294,7 @@ impl PrefixTable {
         true
     }
 
-    /// How many ranges are known.
+    /// The number of known ranges.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.by_net.len()
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_out_of_use_is_not_asked_for() {
+    fn an_unused_length_is_not_looked_up() {
         let mut table = PrefixTable::default();
         let id = table.entry(net("10.0.0.0/8"));
         table.remove(id);

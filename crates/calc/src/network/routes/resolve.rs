@@ -1,5 +1,5 @@
-//! Where a range is, from what is known about it and the ranges around it. Pure: the same knowledge gives the same
-//! answer, whatever order it came in.
+//! Computes the route of a range from what is known about it and the ranges around it. This is pure: the result does
+//! not depend on the order in which facts arrived.
 
 use super::node_table::{NodeId, NodeTable};
 use super::prefix_table::{ClaimKind, Entry};
@@ -8,31 +8,31 @@ use messages::{IpPoolType, RouteTypes, TunnelType};
 use model::IpVersion;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A route without its addresses: those are read from the node when it is sent.
+/// A route without addresses, which are read from the node when it is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Resolved {
-    /// What is there.
+    /// What is at the range.
     pub(super) types: RouteTypes,
     /// How packets to its pool travel.
     pub(super) pool_type: IpPoolType,
     /// The node that has it.
     pub(super) node: Option<NodeId>,
-    /// Whether that node is in this node's subnet, and the pool cares.
+    /// Whether that node is in this node's subnet, if that matters to the pool.
     pub(super) same_subnet: bool,
-    /// Whether packets from it to the outside get the node's address.
+    /// Whether packets that leave the cluster from here get the node's address.
     pub(super) nat_outgoing: bool,
-    /// Whether a local workload has it.
+    /// Whether it belongs to a local workload.
     pub(super) local_workload: bool,
-    /// Which tunnels' device address it is.
+    /// The tunnels for which it is the device's address.
     pub(super) tunnel_type: TunnelType,
-    /// Whether it was taken from a block of another node.
+    /// Whether it was taken from another node's block.
     pub(super) borrowed: bool,
 }
 
-/// The route of a range; `None` when there is nothing to tell: nothing is known about exactly this range, or it is the
-/// unspecified address.
+/// Returns the route of a range; `None` when there is nothing to send: nothing is known about exactly this range, or it
+/// is the unspecified address.
 ///
-/// `path` has the entries around the range, the widest first, and its own last.
+/// `path` contains the entries around the range, the widest first, and last its own.
 pub(super) fn resolve(net: &IpNet, path: &[&Entry], me: &str, nodes: &NodeTable) -> Option<Resolved> {
     path.last().filter(|entry| entry.net == *net && entry.is_valid())?;
     if is_unspecified_address(net) {
@@ -56,7 +56,7 @@ pub(super) fn resolve(net: &IpNet, path: &[&Entry], me: &str, nodes: &NodeTable)
             cross_subnet |= pool.cross_subnet;
         }
         if let Some(block) = entry.blocks().next() {
-            // A block inside another node's block: one address that was taken from there.
+            // A block inside another node's block is a single address that was taken from there.
             match block_node {
                 Some(owner) if owner != block.node => route.borrowed = true,
                 _ => block_node = Some(block.node),
@@ -84,8 +84,8 @@ pub(super) fn resolve(net: &IpNet, path: &[&Entry], me: &str, nodes: &NodeTable)
             }
         }
     }
-    // A host's own address is reached by its own route, whatever block it lies in. The address of a tunnel device is a
-    // workload's only when a block consists of exactly that address.
+    // A host's own address has its own route, whatever block it lies in. The address of a tunnel device is treated like
+    // a workload's only when a block consists of exactly that address.
     if !in_host && (block_is_exact || !in_tunnel) {
         route.types |= block_types;
     }

@@ -1,4 +1,4 @@
-//! Routes as tables, and random histories against a recomputation that knows nothing of tables, marks and lists.
+//! Tables of routes, and random histories compared with a recomputation that has no tables, marks or lists.
 
 mod naive;
 mod random;
@@ -10,7 +10,7 @@ use naive::State;
 
 const ME: &str = "me";
 
-/// The dataplane's view: the last word about each range. Checks that nothing is sent twice or removed in vain.
+/// The dataplane's view: the latest route of each range. Checks that nothing is sent twice or removed without need.
 #[derive(Debug, Default)]
 struct Seen(BTreeMap<IpNet, Route>);
 
@@ -81,7 +81,7 @@ fn workload(nets: &[&str]) -> WorkloadEndpoint {
     WorkloadEndpoint { ipv4_nets, ipv6_nets, ..WorkloadEndpoint::default() }
 }
 
-/// A route in few words: types, pool type, node, its address, and what else is set.
+/// A route in short form: types, pool type, node, its address, and other properties that are set.
 fn short(route: &Route) -> String {
     let mut words = Vec::new();
     for (bit, word) in [
@@ -119,7 +119,7 @@ fn short(route: &Route) -> String {
     words.join(" ")
 }
 
-/// The state's routes: as told after all of it came at once, in `expected`'s words.
+/// The routes that are sent after everything in the state arrived at once, in the form of `expected`.
 fn check(state: &State, expected: &[(&str, &str)]) {
     let (mut routes, mut out, mut seen) = (state.routes(), Sequencer::default(), Seen::default());
     routes.flush(&mut out);
@@ -202,7 +202,7 @@ fn borrowed_addresses() {
     let mut state = two_nodes(State::default());
     let taken = [("10.0.0.1", ME), ("10.0.0.2", "other"), ("10.0.0.3", "")];
     state.blocks.insert(net("10.0.0.0/29"), block("10.0.0.0/29", Some("other"), &taken));
-    // Without an owner every address goes to the node that took it.
+    // Without an owner, each address belongs to the node that took it.
     state.blocks.insert(net("10.0.0.8/29"), block("10.0.0.8/29", None, &[("10.0.0.9", "other")]));
     state.workloads.insert((ME, "one"), workload(&["10.0.0.1/32"]));
     check(
@@ -299,13 +299,13 @@ fn tunnel_devices_and_hosts_inside_blocks() {
 fn addresses_of_nodes() {
     let mut state = State::default();
     let none = NodeText::default();
-    // The list is used only without an address in the BGP part, and then all of it is the node's.
+    // The list is only used without an address in the BGP part, and then all its addresses are the node's.
     state.nodes.insert("a", NodeText { internal: "192.0.2.1", external: "198.51.100.1", ..none });
     state.nodes.insert("b", NodeText { ipv4: "192.0.2.9/24", internal: "2001:db8::9", ..none });
     // Nothing of a node without addresses counts.
     state.nodes.insert("c", NodeText { vxlan: "10.65.0.1", ..none });
     state.nodes.insert("d", NodeText { ipv4: "nonsense", ipip: "10.65.0.2", ..none });
-    // Two nodes with one address: the first name has it.
+    // Of two nodes with one address, the first by name has it.
     state.nodes.insert("e", NodeText { ipv4: "192.0.2.1/24", ..none });
     check(
         &state,
@@ -331,7 +331,7 @@ fn one_change_costs_what_it_affects() {
     routes.flush(&mut out);
     assert_eq!(seen.take(&mut out), 101 + HOSTS.len());
 
-    // One block, one endpoint: one route each.
+    // One block and one endpoint: one route each.
     routes.on_block(net("10.0.7.0/29"), None);
     routes.on_workload(&workload_key(ME, "default/pod"), Some(&workload(&["10.0.1.1/32"])));
     assert!(routes.dirty.len() <= 2, "{:?}", routes.dirty);
@@ -339,15 +339,15 @@ fn one_change_costs_what_it_affects() {
     assert_eq!(seen.take(&mut out), 2);
     // The other node leaves our subnet: its routes, and its new and old address.
     let moved = NodeText { ipv4: "198.51.100.2/24", ..NodeText::default() }.node();
-    routes.on_node("other", Some(&moved));
+    routes.on_node(&"other".into(), Some(&moved));
     routes.flush(&mut out);
     assert_eq!(seen.take(&mut out), 90 + 3);
     // A repetition costs nothing.
-    routes.on_node("other", Some(&moved));
+    routes.on_node(&"other".into(), Some(&moved));
     assert!(routes.dirty.is_empty());
-    // Our subnet grows around it: only routes that a pool lets go directly.
+    // Our subnet grows to include it: only routes of pools that do not encapsulate within a subnet.
     let wide = NodeText { ipv4: "192.0.2.1/0", ipv6: "2001:db8::1/64", ..NodeText::default() }.node();
-    routes.on_node(ME, Some(&wide));
+    routes.on_node(&ME.into(), Some(&wide));
     routes.flush(&mut out);
     seen.take(&mut out);
     assert!(seen.0[&net("10.0.50.0/29")].same_subnet);

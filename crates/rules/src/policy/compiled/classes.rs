@@ -1,4 +1,5 @@
-//! What a rule that is a lookup asks for: protocol and destination ports (its class), and the other side's addresses.
+//! The conditions of a rule that can be a lookup: protocol and destination ports (its class), and the other side's
+//! addresses.
 
 use super::super::conditions::{Conditions, EndConditions};
 use crate::names::Direction;
@@ -7,7 +8,7 @@ use ipnet::IpNet;
 use messages::{IpSetId, Rule};
 use std::collections::BTreeSet;
 
-/// Protocol and destination ports, the ports in order and apart. Without ports any will do.
+/// Protocol and destination ports, which are sorted and disjoint. Without ports, any port matches.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Class {
     pub(super) protocol: Option<u8>,
@@ -17,10 +18,10 @@ pub(super) struct Class {
 /// Addresses of the other side.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sources {
-    /// All of them.
+    /// All addresses.
     pub(super) any: bool,
     pub(super) nets: BTreeSet<IpNet>,
-    /// Sets by their ids.
+    /// Sets, by their ids.
     pub(super) sets: BTreeSet<IpSetId>,
 }
 
@@ -33,7 +34,7 @@ impl Sources {
 }
 
 impl Conditions {
-    /// The class and addresses of a rule that asks for nothing else.
+    /// Returns the class and addresses of a rule that has no other conditions.
     pub(super) fn class(self, rule: &Rule, direction: Direction) -> Option<(Class, Sources)> {
         if self.has_more_than_protocol() {
             return None;
@@ -48,7 +49,7 @@ impl Conditions {
             && self.source.ports.is_empty()
             && near.nets.is_empty()
             && near.sets.is_empty();
-        // Of networks any must match, of sets all.
+        // Any of the networks must match, but all of the sets.
         let sources = match (far.nets.as_slice(), far_rule.ip_set_ids.as_slice()) {
             _ if !is_lookup => return None,
             ([], []) => Sources { any: true, ..Sources::default() },
@@ -67,7 +68,7 @@ impl Conditions {
     }
 }
 
-/// The same ports in order, and no range beside or in another one.
+/// Returns the same ports sorted, with adjacent and overlapping ranges merged.
 fn apart(mut ports: Vec<PortRange>) -> Vec<PortRange> {
     ports.sort_unstable();
     let mut all: Vec<PortRange> = Vec::new();

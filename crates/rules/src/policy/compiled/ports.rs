@@ -1,8 +1,8 @@
-//! Rules by destination port: one after the other where they are few, else a tree of chains.
+//! Rules by destination port: in a row if there are few, otherwise a tree of chains.
 //!
-//! The ports of a protocol are cut where the list of classes that have them changes. Each chain of the tree asks for up to
-//! [`FAN_OUT`] ranges of ports; a packet goes from chain to chain for good, and comes back to where the tree was entered,
-//! with a verdict or without.
+//! The ports of a protocol are split wherever the list of classes that have them changes. Each chain of the tree tests
+//! up to [`FAN_OUT`] ranges of ports. A packet moves from chain to chain without returning, and comes back to where it
+//! entered the tree, with or without a verdict.
 
 use super::super::split_ports;
 use crate::renderer::{goto, protocol_number};
@@ -10,14 +10,14 @@ use crate::tree::{Action, Chain, ChainName, End, Match, PortRange, Rule};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Up to so many rules are asked one after the other.
+/// Up to this number of rules are tested in turn.
 const FEW_RULES: usize = 16;
-/// So many ranges of ports are in a chain of the tree.
+/// The number of port ranges in one chain of the tree.
 const FAN_OUT: usize = 16;
-/// A tree that would have so many times the rules of the list is not made: too many ranges overlap.
+/// A tree with this many times the rules of the list is not built: too many ranges overlap.
 const MAX_GROWTH: usize = 4;
 
-/// The ports of one class, in order and apart, and its addresses.
+/// The ports of one class, sorted and disjoint, and its addresses.
 pub(super) struct Entry {
     pub(super) ports: Vec<PortRange>,
     pub(super) sources: Vec<Option<Match>>,
@@ -29,7 +29,7 @@ fn rule(protocol: u8, ports: Arc<[PortRange]>, source: Option<Match>, then: &Act
     Rule::when(matches, then.clone())
 }
 
-/// One rule after the other.
+/// Tests the rules in turn.
 pub(super) fn flat(protocol: u8, entries: &[Entry], then: &Action) -> Vec<Rule> {
     let mut rules = Vec::new();
     for entry in entries {
@@ -41,8 +41,8 @@ pub(super) fn flat(protocol: u8, entries: &[Entry], then: &Action) -> Vec<Rule> 
     rules
 }
 
-/// The tree, if there are enough rules for one: the name of its root, and all its chains. `name` names a chain by level and
-/// place.
+/// Builds the tree, if there are enough rules for one, and returns the name of its root and all its chains. `name`
+/// names a chain by level and place.
 pub(super) fn tree(
     protocol: u8,
     entries: &[Entry],
@@ -94,9 +94,9 @@ pub(super) fn tree(
     above.pop().map(|(_, root)| (root, chains))
 }
 
-/// All ports that any entry has, in order, cut wherever the entries that have them change.
+/// All ports that any entry has, sorted, and split wherever the entries that have them change.
 fn segments(entries: &[Entry]) -> Vec<(PortRange, Vec<usize>)> {
-    // At each place: the entries that begin there, and those that ended before it.
+    // At each place: the entries that begin there, and those that ended just before it.
     let mut places: BTreeMap<u32, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
     for (index, entry) in entries.iter().enumerate() {
         for range in &entry.ports {

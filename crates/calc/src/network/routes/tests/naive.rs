@@ -1,20 +1,20 @@
-//! Routes computed the slow, obvious way: for each range that anything mentions, look at everything there is.
+//! Computes routes in the slow, obvious way: for each range that anything mentions, it looks at everything.
 
 use super::super::{RouteOrigin, Routes};
 use super::ME;
 use crate::network::fixtures::NodeText;
 use api::{IPIPMode, IPPoolAllowedUse, VXLANMode};
 use ipnet::IpNet;
-use messages::{IpPoolType, Route, RouteTypes, TunnelType};
+use messages::{IpPoolType, NodeName, Route, RouteTypes, TunnelType};
 use model::AllocationBlock;
 use model::feed::{IpPool, WorkloadEndpoint};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// All that routes are made from.
+/// Everything that routes depend on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    /// Unless set: `CalicoIPAM`.
+    /// `CalicoIPAM` unless set.
     pub(super) source: Option<RouteOrigin>,
     pub(super) pools: BTreeMap<IpNet, IpPool>,
     pub(super) blocks: BTreeMap<IpNet, AllocationBlock>,
@@ -32,7 +32,7 @@ enum Thing {
     Vxlan,
 }
 
-/// What is said about exactly one range.
+/// What is known about exactly one range.
 #[derive(Debug, Default)]
 struct Facts {
     pool: Option<IpPool>,
@@ -42,7 +42,7 @@ struct Facts {
 }
 
 impl State {
-    /// The calculation under test, fed with all of it.
+    /// The code under test, after it received the whole state.
     pub(super) fn routes(&self) -> Routes {
         let mut routes = Routes::new(ME.into(), self.source.unwrap_or(RouteOrigin::CalicoIPAM));
         for (cidr, pool) in &self.pools {
@@ -55,12 +55,12 @@ impl State {
             routes.on_workload(&super::workload_key(host, name), Some(endpoint));
         }
         for (name, node) in &self.nodes {
-            routes.on_node(name, Some(&node.node()));
+            routes.on_node(&NodeName::from(*name), Some(&node.node()));
         }
         routes
     }
 
-    /// What must have been sent to the dataplane.
+    /// The routes that must have been sent to the dataplane.
     pub(super) fn recomputed(&self) -> BTreeMap<IpNet, Route> {
         let facts = self.facts();
         facts
@@ -132,14 +132,15 @@ impl State {
         let mut around: Vec<(&IpNet, &Facts)> = facts.iter().filter(|(net, _)| net.contains(&dst)).collect();
         around.sort_by_key(|(net, _)| net.prefix_len());
 
-        // What pools say: the innermost type, and any of the two switches.
+        // From the pools: the innermost type, and both switches if any pool sets them.
         let pools = || around.iter().filter_map(|(_, facts)| facts.pool.as_ref());
         let ip_pool_type =
             pools().map(pool_type).rfind(|kind| *kind != IpPoolType::None).unwrap_or(IpPoolType::None);
         let crosses = pools()
             .any(|pool| pool.vxlan_mode == VXLANMode::CrossSubnet || pool.ipip_mode == IPIPMode::CrossSubnet);
 
-        // Who has it: the innermost range that anything has; in one range things before hosts before blocks.
+        // The innermost range that anything has decides; within a range, things precede hosts, and hosts precede
+        // blocks.
         let owner = |facts: &Facts| {
             let thing = facts.things.first().map(|(node, _)| node);
             thing.or_else(|| facts.hosts.first()).or_else(|| facts.blocks.first()).cloned()
@@ -174,8 +175,8 @@ impl State {
             }
         }
 
-        // Taken from another's block: the outermost block belongs to a node, and an inner block, or a thing at or inside
-        // it, to another.
+        // Taken from another node's block: the outermost block belongs to one node, and an inner block, or a thing at
+        // or inside it, to another.
         let outermost =
             around.iter().enumerate().find_map(|(depth, (_, facts))| Some((depth, facts.blocks.first()?)));
         let borrowed = outermost.is_some_and(|(depth, owner)| {
@@ -245,7 +246,7 @@ fn main_addresses(node: &NodeText) -> Vec<(IpAddr, IpNet)> {
     first(true).into_iter().chain(first(false)).collect()
 }
 
-/// All addresses of a node; none at all when it has no main one.
+/// All addresses of a node; none if it has no main address.
 fn own_addresses(node: &NodeText) -> Option<Vec<IpAddr>> {
     let mut own: Vec<IpAddr> = main_addresses(node).into_iter().map(|(address, _)| address).collect();
     if own.is_empty() {

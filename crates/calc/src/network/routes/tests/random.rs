@@ -1,4 +1,4 @@
-//! Random histories in a universe so small that everything collides with everything.
+//! Random histories from so few things that everything collides with everything.
 
 use super::super::RouteOrigin;
 use super::naive::State;
@@ -7,6 +7,7 @@ use crate::network::fixtures::{NodeText, net, pool};
 use crate::network::routes::Routes;
 use crate::sequencer::Sequencer;
 use api::IPPoolAllowedUse;
+use messages::NodeName;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -22,7 +23,7 @@ const NETS: [&str; 6] =
 /// A block's owner, and the nodes that have single addresses.
 type Given = (Option<&'static str>, Vec<(usize, &'static str)>);
 
-/// One entry of the feed: the thing, and its value, none for a removal.
+/// One entry of the feed: the thing and its value, `None` for a removal.
 #[derive(Clone, Debug)]
 enum Step {
     Pool(&'static str, Option<(usize, bool, bool)>),
@@ -74,7 +75,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 impl Step {
-    /// Does the step in the state.
+    /// Applies the step to the state.
     fn note(&self, state: &mut State) {
         match self {
             Self::Pool(cidr, None) => drop(state.pools.remove(&net(cidr))),
@@ -127,7 +128,7 @@ impl Step {
         }
     }
 
-    /// Tells the calculation what the state now says about the step's thing.
+    /// Sends the state's new value for the step's thing to the code under test.
     fn feed(&self, state: &State, routes: &mut Routes) {
         match self {
             Self::Pool(cidr, _) => routes.on_pool(net(cidr), state.pools.get(&net(cidr))),
@@ -136,7 +137,7 @@ impl Step {
                 routes.on_workload(&super::workload_key(host, name), state.workloads.get(&(*host, *name)));
             }
             Self::Node(name, _) => {
-                routes.on_node(name, state.nodes.get(name).map(NodeText::node).as_ref());
+                routes.on_node(&NodeName::from(*name), state.nodes.get(name).map(NodeText::node).as_ref());
             }
             Self::Flush => {}
         }
@@ -148,7 +149,7 @@ fn flush(routes: &mut Routes, out: &mut Sequencer, seen: &mut Seen) {
     seen.take(out);
 }
 
-/// Runs a history, flushing where it says and at the end, then backwards as one batch; then takes everything away.
+/// Runs a history, flushing where it says and at the end, then in reverse as one batch; then removes everything.
 fn check_history(source: RouteOrigin, steps: &[Step]) {
     let (mut routes, mut out, mut seen) =
         (Routes::new(ME.into(), source), Sequencer::default(), Seen::default());
