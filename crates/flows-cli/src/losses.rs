@@ -64,7 +64,7 @@ mod tests {
         let mut said = Said::default();
         let line = |count| {
             vec![format!(
-                "node n1 lost, in the last hour: {count} packets that the collector had no time for"
+                "node n1 lost, in the last hour: {count} packets dropped because the collector was busy"
             )]
         };
         assert_eq!(said.lines(&known("n1", 3, 7, 9)), line(7));

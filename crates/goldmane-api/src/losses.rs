@@ -3,7 +3,6 @@
 //!
 //! Calico's Goldmane does not have this service. It is tried once per connection; the server replies that it does not
 //! know the service, and no flow is delayed by that.
-//! flow is held up by that.
 
 use crate::losses::proto::losses_client::LossesClient;
 use std::convert::Infallible;
@@ -41,12 +40,12 @@ impl LossKind {
         match self {
             Self::Unspecified => "losses of an unknown kind",
             Self::PacketsLost => "reported packets that were not read in time",
-            Self::PacketsShed => "packets that the collector had no time for",
+            Self::PacketsShed => "packets dropped because the collector was busy",
             Self::PacketsUnreadable => "packets that could not be read",
             Self::EndsLost => "times that ends of connections were not read in time",
-            Self::EndsShed => "ends of connections that the collector had no time for",
+            Self::EndsShed => "ends of connections dropped because the collector was busy",
             Self::ConnectionsFull => "connections for which there was no room",
-            Self::FlowsUnsent => "flows that could not be handed on",
+            Self::FlowsUnsent => "flows that could not be passed on",
             Self::FlowsDropped => "flows that were dropped while Goldmane was away",
             Self::FlowsOutside => "flows outside of the kept hour",
             Self::FlowsFull => "flows for which there was no room",

@@ -268,7 +268,7 @@ async fn accept(listener: Listener, routes: Routes, mut stopped: watch::Receiver
                             None => converse(stream, routes, stopped).await,
                             Some(acceptor) => match timeout(HANDSHAKE, acceptor.accept(stream)).await {
                                 Ok(Ok(stream)) => converse(Box::new(stream), routes, stopped).await,
-                                Ok(Err(error)) => tracing::debug!("a TLS handshake failed: {error}"),
+                                Ok(Err(error)) => tracing::debug!("the TLS handshake failed: {error}"),
                                 Err(_) => tracing::debug!("a TLS handshake took too long"),
                             },
                         }

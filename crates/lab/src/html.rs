@@ -25,7 +25,7 @@ pub(crate) fn page(title: &str, facts: Vec<(String, String)>, matrix: &Matrix) -
                 let number =
                     || reasons.iter().position(|reason| *reason == cell.reason()).unwrap_or_default();
                 let (sign, word) = match cell.reached {
-                    None => (Sign::Itself, "not asked"),
+                    None => (Sign::Itself, "not measured"),
                     Some(true) if cell.agrees() => (Sign::Allowed, "reached"),
                     Some(false) if cell.agrees() => (Sign::Refused(number() + 1), "refused"),
                     Some(reached) => {

@@ -89,7 +89,7 @@ impl Reading {
     pub fn value<K: Kind>(&mut self, kind: &K, row: &Row, found: Option<Result<String, String>>) -> K::Value {
         let found = match found {
             Some(Err(value)) => {
-                let reason = "holds bytes that are not UTF-8: write it again as plain text".to_owned();
+                let reason = "contains bytes that are not UTF-8: write it again as plain text".to_owned();
                 self.mistakes.0.push(Mistake { name: row.name, value, reason });
                 None
             }

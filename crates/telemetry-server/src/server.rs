@@ -62,8 +62,8 @@ pub(crate) async fn serve_tls(listener: TcpListener, pages: Pages, files: TlsFil
             let task = tokio::spawn(async move {
                 match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
                     Ok(Ok(stream)) => answer(stream, pages).await,
-                    Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                    Err(_) => tracing::debug!("a client did not complete the TLS handshake in time"),
+                    Ok(Err(error)) => tracing::debug!(%error, "the TLS handshake failed"),
+                    Err(_) => tracing::debug!("a client did not finish the TLS handshake in time"),
                 }
             });
             Some(task.abort_handle())
@@ -201,7 +201,7 @@ mod tests {
         stream.write_all(request).await.unwrap();
         let mut answer = Vec::new();
         let reading = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut answer));
-        reading.await.expect("an answer although nobody else reads theirs").unwrap();
+        reading.await.expect("an answer although no other client reads its own").unwrap();
         server.abort();
         assert!(answer.ends_with(b"felix_resync_state 3\n"));
     }

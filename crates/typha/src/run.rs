@@ -274,7 +274,7 @@ impl Tasks {
         self.0.push(tokio::spawn(async move {
             let mut pauses = READY_PAUSES;
             while let Err(error) = client.ensure_initialized("", "typha").await {
-                tracing::warn!(error = %daemon::causes(&error), "cannot make the datastore ready; trying again");
+                tracing::warn!(error = %daemon::causes(&error), "cannot initialise the datastore; trying again");
                 tokio::time::sleep(pauses.pause()).await;
             }
         }));

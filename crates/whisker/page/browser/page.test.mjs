@@ -294,15 +294,15 @@ describe("on made-up answers", () => {
   });
 
   test("losses of nodes and silent nodes are named, wide and narrow", async () => {
-    const losses = [{ node: "n1", what: "packets that the collector had no time for", count: 31_337 }, { what: "flows outside of the kept hour", count: 2 }];
+    const losses = [{ node: "n1", what: "packets dropped because the collector was busy", count: 31_337 }, { what: "flows outside of the kept hour", count: 2 }];
     const server = await serve(dist, { status: { losses, silent: [{ node: "n2", age: 180 }] }, "/flows-filter-hints": { items: [] } }, (send) => void send("flows", [flow(1, 1_800_000_000)]));
     for (const [name, viewport] of [["losses", WIDE], ["phone-losses", PHONE]]) {
       const { page, faults, close } = await open(server.url, { viewport });
       await page.getByText("31.3 k lost, 1 silent").click();
       assert.deepEqual(await page.locator(".losses li").allInnerTexts(), [
-        "node n1: 31337 packets that the collector had no time for",
+        "node n1: 31337 packets dropped because the collector was busy",
         "here: 2 flows outside of the kept hour",
-        "node n2: not heard of for 3 min, its flows may be missing",
+        "node n2: not heard from for 3 min, its flows may be missing",
       ]);
       const box = await page.locator(".losses ul").boundingBox();
       assert.ok(box.x >= 0 && box.x + box.width <= viewport.width, JSON.stringify(box));

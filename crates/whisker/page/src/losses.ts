@@ -12,7 +12,7 @@ export function total(status: Status | null): number {
 export function lines(status: Status | null): string[] {
   if (status === null) return ["nothing is known of losses yet"];
   const lost = status.losses.map((loss) => `${loss.node ? `node ${loss.node}` : "here"}: ${loss.count} ${loss.what}`);
-  const silent = status.silent.map((node) => `node ${node.node}: not heard of for ${age(node.age)}, its flows may be missing`);
+  const silent = status.silent.map((node) => `node ${node.node}: not heard from for ${age(node.age)}, its flows may be missing`);
   if (lost.length + silent.length > 0) return [...lost, ...silent];
   if (status.nodes === null) return ["nothing was lost here; this Goldmane keeps no account of losses on nodes"];
   const nodes = status.nodes === 1 ? "one node" : `${status.nodes} nodes`;

@@ -14,7 +14,7 @@ test("losses are named with their node, and silent nodes with their silence", ()
   });
   assert.equal(total(known), 7);
   assert.deepEqual(lines(known).slice(0, 2), ["node n1: 3 packets", "here: 4 flows"]);
-  assert.match(lines(known)[2] ?? "", /^node n2: not heard of for .*, its flows may be missing$/);
+  assert.match(lines(known)[2] ?? "", /^node n2: not heard from for .*, its flows may be missing$/);
 });
 
 test("where nothing was lost, it says how much of that is known", () => {
