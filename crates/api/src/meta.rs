@@ -42,7 +42,7 @@ pub struct ObjectMeta {
     pub annotations: StringMap,
     /// Objects that own this one.
     pub owner_references: Vec<OwnerReference>,
-    /// Who must agree before the object goes away.
+    /// Names that must all be taken off this list before the object is removed.
     pub finalizers: Vec<String>,
 }
 

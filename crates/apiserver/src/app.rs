@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long the store may take to answer that check.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Who decides about access.
+/// The authority that decides about access.
 pub enum Access {
     /// Kubernetes decides.
     Delegated {

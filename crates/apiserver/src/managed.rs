@@ -43,7 +43,7 @@ struct Owner {
     fields: FieldSet,
 }
 
-/// Who writes, and when.
+/// The manager that writes, and the time of the write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writer<'a> {
     /// The name of the manager.

@@ -113,7 +113,7 @@ mod tests {
             alone.is_over(seconds * SECOND, &times, &key, kept, has_entry)
         };
         assert!(!ask(120, &opened, false));
-        assert!(ask(121, &opened, false), "nobody answered");
+        assert!(ask(121, &opened, false), "no answer yet");
         assert!(!ask(121, &opened, true), "its entry counts");
         let later = 10_000_000;
         assert!(!ask(later, &established, true), "its age does not matter");

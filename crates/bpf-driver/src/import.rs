@@ -165,7 +165,7 @@ mod tests {
         let hidden = entry(tuple(pod, service, 17), tuple(service, ("192.0.2.1", 4001), 17));
         assert_eq!(flow::<V4>(&hidden).and_then(|flow| flow.hidden), Some(([192, 0, 2, 1], 4001)));
         assert_eq!(flow::<V6>(&plain), None);
-        assert_eq!(flow::<V4>(&Entry { status: 0, ..plain }), None, "nobody answered");
+        assert_eq!(flow::<V4>(&Entry { status: 0, ..plain }), None, "no answer yet");
         assert_eq!(flow::<V4>(&entry(tuple(pod, backend, 6), tuple(backend, pod, 6))), None);
     }
 }

@@ -218,14 +218,14 @@ mod tests {
         let (orders, heard) = channel();
         let mut is_wanted = true;
         assert!(goes_on(&heard, &mut is_wanted, false) && is_wanted, "a moment");
-        orders.send(false).expect("somebody hears");
+        orders.send(false).expect("the order is received");
         assert!(goes_on(&heard, &mut is_wanted, false) && !is_wanted, "once more");
         // Only an order or the end interrupts the next wait.
         let waits = std::thread::spawn(move || (goes_on(&heard, &mut is_wanted, false), is_wanted, heard));
-        orders.send(true).expect("somebody hears");
+        orders.send(true).expect("the order is received");
         let (goes, mut is_wanted, heard) = waits.join().expect("it wakes");
         assert!(goes && is_wanted);
-        orders.send(false).expect("somebody hears");
+        orders.send(false).expect("the order is received");
         assert!(
             goes_on(&heard, &mut is_wanted, true) && is_wanted,
             "packets that are dropped are written too"

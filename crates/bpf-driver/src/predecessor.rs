@@ -48,7 +48,7 @@ impl Predecessor {
         self.replaced_at.filter(|_| !self.is_done).map(|at| at + GRACE)
     }
 
-    /// Removes Calico's pins a while after every interface got our programs. `kept` tells which maps we use ourselves.
+    /// Removes Calico's pins a while after every interface got our programs. `kept` returns whether we use a map ourselves.
     pub(crate) fn forget(&mut self, kept: impl Fn(&str) -> bool, now: Instant) -> Result<(), Error> {
         if self.is_done {
             return Ok(());

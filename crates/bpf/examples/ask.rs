@@ -40,5 +40,5 @@ fn main() {
         Ok((from, answer)) => format!("{answer} from {from}"),
         Err(error) => format!("{:?}", error.kind()),
     };
-    std::io::stdout().write_all(outcome.as_bytes()).expect("somebody listens");
+    std::io::stdout().write_all(outcome.as_bytes()).expect("writing standard output");
 }

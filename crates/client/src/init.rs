@@ -100,7 +100,7 @@ fn full_cluster_type(cluster_type: &str, is_kubernetes: bool) -> String {
 fn merge(spec: &mut ClusterInformationSpec, calico_version: &str, cluster_type: &str) -> bool {
     let before = spec.clone();
     // In a cluster with both Calico's nodes and ours, the last node to start would win, and Calico's calicoctl refuses
-    // any version other than its own: an existing value is kept. Whoever upgrades a whole cluster writes it.
+    // any version other than its own: an existing value is kept. `tortie install` and `upgrade` write the new one.
     if spec.calico_version.is_empty() {
         calico_version.clone_into(&mut spec.calico_version);
     }

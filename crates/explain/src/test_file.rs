@@ -43,10 +43,10 @@ pub struct Expectation {
     /// Its name in the report.
     #[serde(default)]
     pub name: String,
-    /// Who sends.
+    /// The senders.
     #[serde(deserialize_with = "one_or_many")]
     pub from: Vec<String>,
-    /// Who receives.
+    /// The receivers.
     #[serde(deserialize_with = "one_or_many")]
     pub to: Vec<String>,
     /// The port, if `to` does not say.

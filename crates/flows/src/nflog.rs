@@ -38,7 +38,7 @@ pub struct Prefix {
     pub action: Action,
     /// The direction of the packets.
     pub direction: Direction,
-    /// Who decided.
+    /// The origin of the decision.
     pub owner: Owner,
 }
 

@@ -130,7 +130,7 @@ pub struct PolicyHit {
     pub index: i64,
     /// The decision.
     pub action: Action,
-    /// Who decided.
+    /// The rule, or the end of a tier, that decided.
     pub by: Decider,
 }
 

@@ -80,7 +80,7 @@ pub enum ToDataplane {
     NamespaceUpdate(Text, BTreeMap<String, String>),
     /// The namespace is gone.
     NamespaceRemove(Text),
-    /// Who has a range of addresses, and how packets get there.
+    /// The owner of a range of addresses, and how packets get there.
     RouteUpdate(Route),
     /// There is no route to the range any more.
     RouteRemove(IpNet),

@@ -71,7 +71,7 @@ pub struct TunnelType {
     pub wireguard: bool,
 }
 
-/// Who has a range of addresses, and how packets get there.
+/// The owner of a range of addresses, and how packets get there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The range.

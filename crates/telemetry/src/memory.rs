@@ -70,8 +70,8 @@ pub fn let_go_of_code() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let Some((start, length)) = maps.lines().find_map(|line| code_around(line, here)) else { return };
     let start = std::ptr::with_exposed_provenance_mut(start);
-    // SAFETY: the pages are of a file, private, executable and not writable, so they are unmodified, and whoever runs
-    // or reads them next gets the same contents from the file.
+    // SAFETY: the pages are of a file, private, executable and not writable, so they are unmodified, and the next
+    // access to them reads the same contents from the file.
     let given = unsafe { libc::madvise(start, length, libc::MADV_DONTNEED) };
     if given != 0 {
         let error = std::io::Error::last_os_error();

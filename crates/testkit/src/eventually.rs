@@ -30,7 +30,7 @@ impl<T> Look for Option<T> {
     type Found = T;
 
     fn found(self) -> Result<T> {
-        self.ok_or_else(|| Error::msg("it is not there"))
+        self.ok_or_else(|| Error::msg("it does not exist yet"))
     }
 }
 

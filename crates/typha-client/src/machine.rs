@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(machine.status(Some(Status::InSync)).status, Some(Status::InSync));
         machine.lost();
         assert!(!machine.is_complete());
-        assert_eq!(machine.connected(false).status, None, "what was told stays in force");
+        assert_eq!(machine.connected(false).status, None, "what was reported stays in force");
         assert_eq!(texts(&machine.updates(&[update("/a", "1"), update("/b", "9")])), ["/b=9"]);
         assert_eq!(machine.status(Some(Status::ResyncInProgress)).status, Some(Status::ResyncInProgress));
         let news = machine.status(Some(Status::InSync));

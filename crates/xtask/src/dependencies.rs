@@ -27,7 +27,7 @@ const LICENCES: [&str; 10] = [
 /// Advisories that were examined and do not affect this program, each with the reason.
 const EXAMINED: [(&str, &str); 1] = [(
     "RUSTSEC-2023-0071",
-    "rsa: private operations can be timed over a network. key-cert-provisioner signs one request inside its pod, and asks nobody's questions",
+    "rsa: private operations can be timed over a network. key-cert-provisioner signs one request inside its pod, and answers no requests",
 )];
 
 /// The variable that names a copy of the advisory database.

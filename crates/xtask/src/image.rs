@@ -4,7 +4,7 @@
 //! ```text
 //! dist/tortie ─► contents (one layer: the program, its names, empty folders) ─► oci (OCI layout and Docker's manifest in
 //!                names (a config per image: entry point, user, environment)      one tar) ─► dist/tortie-images.tar
-//!                bill (what it is made of) ─► dist/sbom.spdx.json                 ─► dist/SHA256SUMS
+//!                bill of materials         ─► dist/sbom.spdx.json                 ─► dist/SHA256SUMS
 //! ```
 //!
 //! The same program gives the same bytes. All images share the one layer and differ in a few hundred bytes of

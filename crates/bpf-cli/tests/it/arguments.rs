@@ -12,7 +12,7 @@ fn invalid_arguments_are_refused() {
         ("nat dump not-an-ip 80 tcp", "is not an IPv4 address"),
         ("nat dump fd00::1 80 tcp", "is not an IPv4 address"),
         ("nat dump 9.9.9.9 80 tcp", "9.9.9.9 port 80 proto tcp is not in cali_v4_nat_fe3"),
-        ("conntrack dump", "cali_v4_ct4 is not there"),
+        ("conntrack dump", "cali_v4_ct4 does not exist"),
         ("policy dump cali1 sideways", "invalid value"),
         ("nonsense", "unrecognized subcommand"),
     ] {

@@ -33,7 +33,7 @@ impl Given {
     }
 
     fn map(&self, name: &str) -> Result<&BTreeMap<Vec<u8>, Vec<u8>>, Failure> {
-        self.maps.get(name).ok_or_else(|| Failure::Wrong(format!("{name} is not there")))
+        self.maps.get(name).ok_or_else(|| Failure::Wrong(format!("{name} does not exist")))
     }
 
     /// Runs a command; returns its output.
@@ -80,7 +80,7 @@ impl Maps for Given {
 
     fn pop(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
         let queue = self.queues.get_mut(name);
-        Ok(queue.ok_or_else(|| Failure::Wrong(format!("{name} is not there")))?.pop_front())
+        Ok(queue.ok_or_else(|| Failure::Wrong(format!("{name} does not exist")))?.pop_front())
     }
 
     fn pause(&mut self, _: Duration) -> bool {

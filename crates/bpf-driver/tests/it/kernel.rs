@@ -141,9 +141,9 @@ fn comes_and_goes(test: &str, way: Way) -> Result<()> {
     host.attach(&mut driver, &both[..1])?;
     let second = host.programs("cali1")?;
     ensure!(second.len() == EACH && second != first.0, "{second:?} after {first:?}");
-    ensure!(host.programs("eth.0")?.is_empty(), "an interface that nobody names has programs");
+    ensure!(host.programs("eth.0")?.is_empty(), "an interface that matches no pattern has programs");
     ensure!(!generation.exists(), "what the old programs found each other by is left");
-    ensure!(Program::by_id(foreign).is_ok(), "somebody else's program is gone");
+    ensure!(Program::by_id(foreign).is_ok(), "another tool's program is gone");
 
     // The interface is recreated under its name: it is a different interface.
     host.namespace.batch("link del cali1\nlink add cali1 type veth peer name pod1")?;

@@ -207,7 +207,7 @@ impl<F: Family> Maps<F> {
                     NatMap::Backends => maps.backends.remove(&BackendKey::read(key)).is_some(),
                     NatMap::Maglev => maps.maglev.remove(&BackendKey::read(key)).is_some(),
                 };
-                assert!(was_there, "{:?} {key:?} is deleted and was not there", step.map);
+                assert!(was_there, "{:?} {key:?} is deleted but did not exist", step.map);
             }
             self.leads_somewhere();
         }

@@ -192,7 +192,7 @@ impl Nodes {
             ensure!(answerer == target && got == length, "{answerer} in the place of {target}, {got} bytes");
             asker = Some(from.ip());
         }
-        Ok([peer.ip(), asker.context("nobody")?])
+        Ok([peer.ip(), asker.context("no packet was received")?])
     }
 
     /// The flags of all flows that the first node forwarded, and how many of their packets were answers.

@@ -184,7 +184,7 @@ fn exchange(from: &Namespace, to: &Namespace, at: SocketAddr, target: SocketAddr
         ensure!(answerer == target, "{answerer} in the place of {target}");
         seen = Some(asker.ip());
     }
-    seen.context("nobody")
+    seen.context("no packet was received")
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl Dataplane {
                 let Some((_, members)) = state.sets.get_mut(&id) else { panic!("delta of unknown set {id}") };
                 assert!(!added.is_empty() || !removed.is_empty(), "{id}: a delta says something");
                 for member in removed {
-                    assert!(members.remove(&member), "{id}: {member} goes and was not there");
+                    assert!(members.remove(&member), "{id}: {member} is removed but was not in the set");
                 }
                 for member in added {
                     assert!(members.insert(member), "{id}: {member} comes and was there");
@@ -126,7 +126,7 @@ impl Dataplane {
 impl PolicyState {
     fn check_sets(&self, inbound: &[Rule], outbound: &[Rule]) {
         for id in inbound.iter().chain(outbound).flat_map(sets_of) {
-            assert!(self.sets.contains_key(id), "a rule names set {id}, which is not there");
+            assert!(self.sets.contains_key(id), "a rule names set {id}, which does not exist");
         }
     }
 

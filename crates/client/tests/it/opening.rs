@@ -91,7 +91,7 @@ async fn a_component_that_locked_the_server_out_waits_for_it_next_time() {
     let again = Client::open(&config).await.expect("opening");
     let outcome = again.resource::<GlobalNetworkSetSpec>().get("", "any").await;
     assert!(outcome.is_err_and(|error| error.is_transient()), "the files were opened again");
-    start().await.expect("nobody holds the store");
+    start().await.expect("no client holds the store");
 }
 
 #[tokio::test]

@@ -218,7 +218,7 @@ async fn host_local_with_the_nodes_range_and_the_wait_for_policy() -> Result<()>
     // The pod is written to the API before the wait; Felix then reports that it is programmed.
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     while world.annotation("local", "podIP")?.is_empty() {
-        ensure!(std::time::Instant::now() < deadline, "the pod's address was never told");
+        ensure!(std::time::Instant::now() < deadline, "the pod's address was never written");
         std::thread::sleep(Duration::from_millis(50));
     }
     std::fs::write(node.root().join("status/k8s shop%2Flocal eth0"), "")?;

@@ -195,7 +195,7 @@ async fn bird_is_started_notified_of_changes_and_restarted() -> Result<()> {
     eventually("the change is written", || written().contains("Global_192_0_2_1")).await?;
     assert_eq!(noted("bird started"), 1, "a change does not end a BIRD that does not answer yet");
     let four = answer(site.folder.path(), "bird")?;
-    eventually("the change is told", || noted("bird told") == 1).await?;
+    eventually("BIRD is notified", || noted("bird told") == 1).await?;
     assert_eq!(noted("bird6 told"), 0, "nothing changed for IPv6");
 
     let pid = std::fs::read_to_string(site.folder.path().join("run/services/bird"))?;

@@ -269,7 +269,8 @@ impl Bpf {
         }
     }
 
-    /// Brings maps and interfaces to the desired state. `rules_are_written`: netfilter tells programs what Linux knows.
+    /// Brings maps and interfaces to the desired state. `rules_are_written`: netfilter marks for
+    /// programs the packets of connections that Linux knows.
     pub(super) fn apply(
         &mut self,
         owners: &Owners<'_>,

@@ -26,7 +26,7 @@ const CASES: &[Case] = &[
     ("cluster policies and live migrations", |server| Box::pin(third_party(server))),
     ("IPAM objects are deleted by mark", |server| Box::pin(deletion_by_mark(server))),
     ("metadata survives", |server| Box::pin(metadata(server))),
-    ("who may not is told what", |server| Box::pin(rights(server))),
+    ("refusals name the user", |server| Box::pin(rights(server))),
     ("ways to connect", |server| Box::pin(connections(server))),
     ("validation verdicts agree", |server| Box::pin(kubernetes_validation::verdicts(&server.store))),
 ];

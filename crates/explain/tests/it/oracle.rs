@@ -71,7 +71,7 @@ fn question() -> impl Strategy<Value = Question> {
         (port(), port()),
         (select(vec![8_u8, 3]), 0..2_u8),
     )
-        .prop_filter("nobody asks himself", |(from, to, ..)| from != to)
+        .prop_filter("no pod connects to itself", |(from, to, ..)| from != to)
         .prop_map(|(from, to, v6, protocol, ports, icmp)| Question {
             from,
             to,

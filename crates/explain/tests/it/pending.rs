@@ -36,7 +36,7 @@ fn question() -> impl Strategy<Value = Question> {
     let icmp = (select(vec![8_u8, 3]), 0..2_u8);
     let protocol = select(vec![6_u8, 6, 6, 17, 17, 1, 132]);
     (0..PODS.len(), 0..PODS.len(), any::<bool>(), protocol, (port(), port()), icmp)
-        .prop_filter("nobody asks himself", |(from, to, ..)| from != to)
+        .prop_filter("no pod connects to itself", |(from, to, ..)| from != to)
         .prop_map(|(from, to, v6, protocol, ports, icmp)| Question {
             from,
             to,

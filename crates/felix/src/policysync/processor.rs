@@ -3,8 +3,8 @@
 //!
 //! All messages of the calculation are kept, so that a proxy that joins later receives everything at once. Sets are
 //! sent before the policies that refer to them, and those before the endpoint; unused objects are removed in the
-//! reverse order. Sockets are not known here: the processor is notified when proxies join and leave, and returns what
-//! to send to whom.
+//! reverse order. Sockets are not known here: the processor is notified when proxies join and leave, and returns the
+//! messages for each.
 
 use super::convert::{
     endpoint_id, endpoint_update, message, policy_id, policy_update, profile_update, set_type, sets_of,

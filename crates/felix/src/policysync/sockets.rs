@@ -1,5 +1,5 @@
 //! The sockets of workloads. The driver that mounts a directory into a pod writes `creds/<uid>.json` with the pod's
-//! name and creates the directory `mount/<uid>`; whoever connects to `mount/<uid>/socket` is that pod. So the file
+//! name and creates the directory `mount/<uid>`; a client that connects to `mount/<uid>/socket` is that pod. So the file
 //! system identifies the client, and no further authentication is needed.
 
 use super::Hub;

@@ -254,7 +254,7 @@ async fn a_node_pushes_to_any_listener() {
     let watching = run_to(&words, "", &mut out, None, NOW);
     let pushing = async {
         let address = format!("unix://{}", socket.display());
-        testkit::eventually_async("somebody listens", async || {
+        testkit::eventually_async("the command listens", async || {
             connect(&Target { address: address.clone(), tls: None }).await.ok()
         })
         .await

@@ -109,11 +109,11 @@ pub(crate) async fn survive(store: &dyn Fixture) -> Result<()> {
         // Entries that came and went while the feed was disconnected need not be reported; existing ones must not be
         // deleted.
         let wrong: Vec<&String> = told.iter().filter(|name| !deleted.contains(name)).collect();
-        ensure!(wrong.is_empty(), "told to be deleted, and never were: {wrong:?}");
+        ensure!(wrong.is_empty(), "reported as deleted, but never were: {wrong:?}");
     }
     ensure!(follower.unreadable().count() == 0, "{:?}", follower.unreadable().objects());
     follower.stop().await;
-    recorder.wait("the end of a feed takes back what it told", |known| known.values.is_empty()).await
+    recorder.wait("the end of a feed withdraws what it reported", |known| known.values.is_empty()).await
 }
 
 /// Adds some entries, changes some, deletes some.

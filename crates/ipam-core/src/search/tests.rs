@@ -119,7 +119,11 @@ fn free_blocks_first_then_ours_then_empty_ones_of_others() {
     );
     full[0] = ("10.0.0.0/31", "", 0, 0);
     let Found::Reclaimable(found) = find_among(&pools, &full, &reserved) else { panic!("no free block") };
-    assert_eq!((found[0].cidr, found[0].owner.clone()), (net("10.0.0.0/31"), None), "nobody's, and empty");
+    assert_eq!(
+        (found[0].cidr, found[0].owner.clone()),
+        (net("10.0.0.0/31"), None),
+        "without owner, and empty"
+    );
 }
 
 #[test]

@@ -465,7 +465,7 @@ fn check_case(has_transactions: bool, ops: Vec<Op>, schedule: &[u8]) {
     if !world.had_crash {
         let serious: Vec<String> =
             repairs.iter().filter(|repair| is_serious(repair)).map(ToString::to_string).collect();
-        assert_eq!(serious, Vec::<String>::new(), "nobody crashed");
+        assert_eq!(serious, Vec::<String>::new(), "no client crashed");
     }
     for repair in &repairs {
         if let Repair::SetHandle { handle_id, from, to } = repair {

@@ -270,7 +270,7 @@ fn a_specific_address_is_taken_once_and_only_from_pools_that_allow_it() {
             "IP address 10.9.0.1 is in IP pool \"t\", which is not allowed for use \"Workload\" (allowedUses: [Tunnel])"
         );
         named.intended_use = None;
-        run(Box::pin(cluster.ipam.assign_ip(&named))).expect("nobody asks what it is for");
+        run(Box::pin(cluster.ipam.assign_ip(&named))).expect("without a use, every pool will do");
         named.address = address("192.168.0.1");
         assert_eq!(
             run(Box::pin(cluster.ipam.assign_ip(&named))).expect_err("no pool").to_string(),
@@ -439,7 +439,11 @@ fn claims_are_made_and_given_up_by_range_host_and_pool() {
         assert_eq!((left.claims.len(), left.blocks.len()), (0, 1), "what is in use stays, without an owner");
         run(Box::pin(ipam.remove_ipam_host("n1"))).expect("nothing left to do");
         cluster.release("a").expect("releasing");
-        assert_eq!(records(&cluster.sim.dump()).blocks.len(), 0, "nobody's block goes with its last address");
+        assert_eq!(
+            records(&cluster.sim.dump()).blocks.len(),
+            0,
+            "a block without owner is deleted with its last address"
+        );
     });
 }
 

@@ -141,7 +141,7 @@ fn denials_end_the_wait_and_a_wrong_certificate_is_refused() -> Result<()> {
 
     let pod =
         start(variables(&api, folder.path()).with([("SECRET_NAME", "late"), ("TIMEOUT_DURATION", "3s")]));
-    let error = end(pod).expect_err("nobody approves").to_string();
+    let error = end(pod).expect_err("no approval").to_string();
     assert!(error.contains("TIMEOUT_DURATION") && error.contains("it has not been approved"), "{error}");
 
     api.kubectl(&["delete", "clusterrolebinding", "nobody:csr-creator"])?;

@@ -216,7 +216,7 @@ async fn the_configuration_is_created_reported_and_created_again() -> Result<()>
             Err(error) => Err(error.into()),
         }
     };
-    eventually("it is made and told", async || is_told().await).await?;
+    eventually("it is created and its status is written", async || is_told().await).await?;
     let found = configurations.get("", "default").await?;
     assert_eq!(found.spec.prometheus_metrics_port, Some(9094));
     assert_eq!(found.status.environment_vars.len(), 2);

@@ -136,8 +136,8 @@ impl<'a> View<'a> {
         self.only.unwrap_or(self.chains.dirty()).iter()
     }
 
-    /// The chains to rewrite because a map has to be recreated. Whoever created such a map also created rules that we
-    /// do not know, so these are all chains. None when only some chains are planned: an emptied chain must be filled in
+    /// The chains to rewrite because a map has to be recreated. Another program created such a map, and with it rules
+    /// that we do not know, so these are all chains. None when only some chains are planned: an emptied chain must be filled in
     /// the same transaction.
     fn users_of_wrong_maps(&self) -> BTreeSet<FullChainName> {
         let is_wrong = self.only.is_none() && self.maps.values().any(|map| map.exists && map.wrong);

@@ -77,7 +77,7 @@ async fn felix_is_queried_over_http() {
     );
     let free = testkit::free_port().expect("a port").to_string();
     let node = node.with(&[("FELIX_HEALTHPORT", &free), ("FELIX_HEALTHHOST", "127.0.0.1")]);
-    let wrong = check(&node.context, checks, THRESHOLD).await.expect_err("nobody there");
+    let wrong = check(&node.context, checks, THRESHOLD).await.expect_err("nothing listens");
     assert!(wrong[0].contains(&format!("Get \"http://127.0.0.1:{free}/liveness\"")), "{wrong:?}");
     let nothing = check(&node.context, Checks::default(), THRESHOLD).await.expect_err("nothing asked");
     assert!(nothing[0].contains("must specify at least one"), "{nothing:?}");

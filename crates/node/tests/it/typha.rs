@@ -118,7 +118,7 @@ async fn services_wait_for_typha_and_never_bypass_it() {
         true
     });
     closed.await.expect("a changed pool");
-    assert!(address(&client).await.starts_with("10.1."), "nobody looked");
+    assert!(address(&client).await.starts_with("10.1."), "the change is not known yet");
     let _typha = Typha::start(&client, place, 2).await;
     eventually("the address is given back", async || address(&client).await.is_empty()).await;
     handle.request();

@@ -238,8 +238,8 @@ impl Renderer {
             let elsewhere =
                 Match::LocalAddress { end: End::Destination, limit_interface_out: false, negated: true };
             [
-                // Something may change its destination. Its answers must be tracked then, which this mark tells
-                // programs.
+                // Something may change its destination. Then its answers must be tracked, which this mark
+                // indicates to programs.
                 Rule::when([mark_set(SEEN), local(End::Destination)], Action::SetMark(SKIP_FIB & !SEEN))
                     .comment("Mark traffic towards the host - it is TRACKed"),
                 Rule::when([mark_set(SEEN), elsewhere], jump(names::UNTRACKED_FLOWS))

@@ -248,7 +248,7 @@ impl Play {
         }
         self.engine.rib().kernel_routes(|prefix, route| {
             let learnt = matches!(route.target, KernelTarget::Via(_));
-            assert!(!learnt || imported > 0, "{prefix} is in the kernel, and nobody announces anything");
+            assert!(!learnt || imported > 0, "{prefix} is in the kernel, but no peer announces anything");
         });
     }
 }

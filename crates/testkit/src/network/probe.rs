@@ -294,7 +294,7 @@ fn sent_or_refused(socket: &OwnedFd, packet: &[u8], to: SocketAddr) -> Result<()
 }
 
 /// The answer to a probe, if it has arrived.
-#[expect(clippy::option_option, reason = "there may be an answer that tells no address")]
+#[expect(clippy::option_option, reason = "an answer may contain no address")]
 fn answer(probe: &Probe<'_>, sent: &Sent, ready: bool) -> Option<Option<IpAddr>> {
     if !ready {
         return None;

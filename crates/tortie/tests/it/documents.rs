@@ -270,7 +270,7 @@ fn every_command_of_the_guides_is_run_or_has_a_reason() {
             let known = ELSEWHERE.iter().chain(&NOT_RUN);
             let known = known.filter(|(of, beginning, _)| *of == page && line.starts_with(beginning));
             let found: Vec<_> = known.collect();
-            assert_eq!(found.len(), 1, "{page}: nobody runs: {line}");
+            assert_eq!(found.len(), 1, "{page}: neither run nor excused: {line}");
             seen.push((page, found[0].1));
         }
     }

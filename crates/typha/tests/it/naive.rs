@@ -164,7 +164,7 @@ fn value(cursor: &mut Cursor<'_>, id: i64, types: &mut BTreeMap<i64, Type>) -> V
             let length = cursor.count();
             let mut inner = Cursor(cursor.take(length), &[]);
             if !matches!(types.get(&id), Some(Type::Struct(_))) {
-                assert_eq!(inner.uint(), 0, "what is no structure stands behind a zero");
+                assert_eq!(inner.uint(), 0, "a value that is not a structure follows a zero");
             }
             let read = value(&mut inner, id, types);
             assert!(inner.0.is_empty());

@@ -112,7 +112,7 @@ fn the_specification_for_rpm_has_the_same_files() {
     assert!(preamble.contains(&format!("\nVersion:        {}\n", env!("CARGO_PKG_VERSION"))), "{preamble}");
     for scriptlet in ["install", "post", "preun", "postun"] {
         let script = sections[scriptlet].join("\n");
-        assert!(!script.contains("%{"), "a macro that nobody defines: {script}");
+        assert!(!script.contains("%{"), "an undefined macro: {script}");
         let output = Command::new("sh").args(["-n", "-c", &script]).output().unwrap();
         assert!(output.status.success(), "{scriptlet}: {output:?}");
     }

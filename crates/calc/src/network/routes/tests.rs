@@ -21,7 +21,7 @@ impl Seen {
         for message in messages {
             match message {
                 ToDataplane::RouteUpdate(route) => {
-                    assert_ne!(self.0.get(&route.dst), Some(&route), "told again without news");
+                    assert_ne!(self.0.get(&route.dst), Some(&route), "sent again without a change");
                     self.0.insert(route.dst, route);
                 }
                 ToDataplane::RouteRemove(dst) => {

@@ -71,7 +71,7 @@ pub(crate) async fn list_then_watch(store: &Store) -> Result<()> {
                 }
             }
             WatchEvent::Deleted(entry) => {
-                ensure!(state.remove(name_of(entry)).is_some(), "{event:?} of an entry that is not there");
+                ensure!(state.remove(name_of(entry)).is_some(), "{event:?} of an entry that does not exist");
             }
             other => anyhow::bail!("{other:?}"),
         }

@@ -104,7 +104,7 @@ fn a_pod_that_is_gone_leaks_after_the_grace_period() {
     let mut collector = Collector::default();
     collector.block_changed(&record);
     assert!(collector.examine(&cluster, at(0), &settings()).is_empty());
-    let due = collector.due_at(&settings()).expect("somebody is suspected");
+    let due = collector.due_at(&settings()).expect("an address is suspected");
     assert_eq!(due.duration_since(at(0)).as_secs(), 15 * 60);
     assert!(collector.examine(&cluster, at(900), &settings()).is_empty(), "not a moment too early");
     let verdicts = collector.examine(&cluster, at(901), &settings());

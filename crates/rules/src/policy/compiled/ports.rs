@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn few_rules_and_ranges_that_overlap_are_no_tree() {
+    fn few_rules_and_overlapping_ranges_get_no_tree() {
         let few: Vec<Entry> = (0..16).map(|port| entry(&[(port, port)])).collect();
         assert!(tree(6, &few, &Action::Drop, name).is_none());
         let nested: Vec<Entry> = (0..100).map(|port| entry(&[(port, 1000 - port)])).collect();

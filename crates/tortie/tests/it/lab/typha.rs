@@ -12,7 +12,7 @@ fn kill_typha(lab: &Lab, port: &str) {
         environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
     };
     let pids: Vec<u32> = lab.processes().into_iter().filter(is_typha).collect();
-    assert!(!pids.is_empty(), "nobody has the port {port}");
+    assert!(!pids.is_empty(), "no Typha has the port {port}");
     for pid in pids {
         testkit::signal(pid, Signal::KILL).expect("a kill");
     }

@@ -64,7 +64,7 @@ fn questions() -> impl Strategy<Value = Vec<Question>> {
         Traffic::Icmp(8, 0),
     ]);
     let one = (place(), place(), traffic, any::<bool>(), proptest::option::weighted(0.1, Just(53_u16)))
-        .prop_filter("nobody asks himself, and what is outside is not ours", |(from, to, ..)| {
+        .prop_filter("no place connects to itself, and none outside to another outside", |(from, to, ..)| {
             from != to && !(from.starts_with('o') && to.starts_with('o'))
         })
         .prop_map(|(from, to, traffic, v6, source_port)| Question {

@@ -170,7 +170,7 @@ impl Site {
     }
 
     fn station(&self, place: &str) -> &Station {
-        self.place(place).station.as_ref().unwrap_or_else(|| panic!("nobody is at {place}"))
+        self.place(place).station.as_ref().unwrap_or_else(|| panic!("no station at {place}"))
     }
 
     fn place(&self, name: &str) -> &Place {
