@@ -86,7 +86,7 @@ mod tests {
     use testkit::Folder;
 
     #[test]
-    fn a_certificate_is_made_kept_and_renewed() {
+    fn a_certificate_is_created_kept_and_renewed() {
         let folder = Folder::new("serving").unwrap();
         let (wanted, other) = (folder.path().join("wanted"), folder.path().join("other"));
         let files = ensure(&wanted, &other).unwrap();

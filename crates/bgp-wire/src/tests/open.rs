@@ -110,7 +110,7 @@ fn a_capability_of_a_wrong_length_is_kept_as_bytes() {
 }
 
 #[test]
-fn headers_are_checked_before_the_body_is_there() {
+fn headers_are_checked_before_the_body_arrives() {
     let options = internal();
     let mut header = message(4, &[]);
     assert_eq!(frame(&header[..18], &options), Ok(None));

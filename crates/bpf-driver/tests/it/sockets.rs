@@ -31,7 +31,7 @@ impl Drop for Group {
 }
 
 #[test]
-fn programs_are_there_before_the_agent_and_can_be_replaced() -> Result<()> {
+fn programs_are_attached_before_the_agent_starts_and_can_be_replaced() -> Result<()> {
     let (files, groups) = (Mounted::new("bpf")?, Mounted::new("cgroup2")?);
     let group = Group(groups.0.path().join(format!("tortie-early-{}", std::process::id())));
     std::fs::create_dir(&group.0)?;

@@ -397,10 +397,9 @@ fn flow_tables_and_bgp_with_workloads() {
     assert!(lab.stop().is_ok());
 }
 
-/// Policies that no endpoint of the host has: one that every node must have all the same, and one that need not be
-/// there.
+/// Policies that no endpoint of the host has: one that every node needs anyway, and one that may be absent.
 #[test]
-fn a_policy_that_every_node_needs_is_there_before_any_endpoint_has_it() {
+fn a_policy_that_every_node_needs_is_programmed_before_any_endpoint_has_it() {
     for backend in [Backend::Iptables, Backend::Nftables] {
         let mut lab = Lab::new();
         lab.start(config(backend));

@@ -104,7 +104,7 @@ fn with_nftables_the_host_reaches_calicos_state() {
 }
 
 #[test]
-fn endpoints_are_reported_when_their_rules_are_there() {
+fn endpoints_are_reported_when_their_rules_are_in_place() {
     for backend in [Backend::Iptables, Backend::Nftables] {
         let mut lab = Lab::new();
         lab.start(config(backend));

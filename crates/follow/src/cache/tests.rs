@@ -308,7 +308,7 @@ fn an_unreachable_store_is_waited_for() {
 }
 
 #[test]
-fn deletes_on_failure_only_where_asked_for() {
+fn deletes_on_failure_only_where_requested() {
     let options = CacheOptions { deletes_on_failure: true, ..CacheOptions::default() };
     let mut bench = Bench::new(options);
     bench.tick();
@@ -359,7 +359,7 @@ fn an_empty_list_without_a_revision_is_polled() {
 }
 
 #[test]
-fn a_kind_that_the_store_does_not_know_is_asked_for_twice_an_hour() {
+fn a_kind_unknown_to_the_store_is_requested_twice_an_hour() {
     let options = CacheOptions { optional: true, ..CacheOptions::default() };
     let mut bench = Bench::new(options);
     bench.tick();

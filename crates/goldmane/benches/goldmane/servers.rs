@@ -54,7 +54,7 @@ impl Server {
         while let Err(error) = server.channel().await {
             server.process.check_running()?;
             if begin.elapsed() > PATIENCE {
-                bail!("{} is not there: {error:#}; {}", program.display(), server.process.log_tail());
+                bail!("{} does not answer: {error:#}; {}", program.display(), server.process.log_tail());
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

@@ -161,7 +161,7 @@ async fn host_endpoints_follow_the_configuration() -> Result<()> {
     })
     .await?;
     hosts.delete("", "heps-auto-hep", &DeleteOptions::default()).await?;
-    eventually("it is made again", async || Ok(endpoints(client).await? == ["heps-auto-hep", "mine"]))
+    eventually("it is created again", async || Ok(endpoints(client).await? == ["heps-auto-hep", "mine"]))
         .await?;
     let tunnel = |node: &mut Object<NodeSpec>| {
         node.spec.ipv4_vxlan_tunnel_addr = "192.168.0.1".into();

@@ -90,7 +90,7 @@ fn a_late_listener_knows_whether_others_made_changes() {
         let (mut watch, mut transactions, others) = later.listen(own).expect("listening");
         assert_eq!(others, expected, "`{damage}`");
         assert!(!transactions.others(own).expect("counted"), "only what follows is counted");
-        assert!(watch.look(&[]).expect("looked").is_empty(), "only what follows is heard");
+        assert!(watch.look(&[]).expect("looked").is_empty(), "only later changes are reported");
         host.shell("nft flush chain ip calico filter-cali-FORWARD");
         let seen = watch.wait(&[], Some(Duration::from_secs(5))).expect("looked");
         assert!(seen.concerns(driver.table()));

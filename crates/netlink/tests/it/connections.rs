@@ -86,8 +86,8 @@ fn counts_and_translations_are_read_and_final_ones_received() -> Result<()> {
                 _ => {}
             })?;
         }
-        check(&gone.context("heard of its end")?, service, backend, port, header);
-        assert_eq!(begun.context("heard of its beginning")?.as_filtered(), entry.as_filtered());
+        check(&gone.context("its end was not reported")?, service, backend, port, header);
+        assert_eq!(begun.context("its beginning was not reported")?.as_filtered(), entry.as_filtered());
         assert_eq!(events.lost(), 0);
     }
     Ok(())

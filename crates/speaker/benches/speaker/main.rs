@@ -89,7 +89,7 @@ fn pass_on(report: &mut Report) -> Result<()> {
             row("CPU", "s", 2, ours.cpu, theirs.cpu);
             row("memory", "MiB", 1, ours.memory, theirs.memory);
             row("one of them changes, until the other peer knows", "µs", 0, ours.flap, theirs.flap);
-            let together = "the same, everybody on one processor";
+            let together = "the same, all processes on one processor";
             row(together, "µs", 0, ours.flap_together, theirs.flap_together);
             row("CPU in three idle seconds", "s", 2, ours.idle, theirs.idle);
         }

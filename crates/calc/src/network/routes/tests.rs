@@ -216,7 +216,7 @@ fn borrowed_addresses() {
 }
 
 #[test]
-fn an_endpoint_here_comes_before_what_a_block_says() {
+fn a_local_endpoint_takes_precedence_over_its_block() {
     let mut state = two_nodes(State::default());
     let mut vxlan = pool("10.0.0.0/16", "Never", "Always");
     vxlan.masquerade = true;

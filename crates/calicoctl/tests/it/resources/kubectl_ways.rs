@@ -83,7 +83,7 @@ fn several_files_and_folders_are_one_input() {
 }
 
 #[test]
-fn a_field_is_removed_whether_it_is_there_or_not() {
+fn removing_a_field_succeeds_whether_or_not_it_exists() {
     let shell = Shell::embedded();
     shell.pipe("apply -f -", POOL).text();
     // As in the example of `patch -h`.

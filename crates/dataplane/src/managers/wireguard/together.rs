@@ -247,7 +247,7 @@ fn the_existing_state_is_taken_over_and_repaired() {
 }
 
 #[test]
-fn no_packet_looks_at_the_table_before_peers_are_there() {
+fn no_rule_leads_to_the_table_before_peers_exist() {
     let mut scene = Scene::fresh();
     scene.node("a", "192.168.0.1", Some(1), &["10.0.1.0/26"]);
     scene.devices.0.lock().expect("lock").refusals = 10;
