@@ -74,7 +74,7 @@ impl Store {
         let information = match information {
             // Accounts of Calico's policy-only manifest may not read this; the API enforces their rights in any case.
             Err(datastore::Error::Unauthorized { reason }) if reason.contains("is forbidden") => {
-                tracing::debug!(%reason, "whether the datastore may be used is not ours to know");
+                tracing::debug!(%reason, "this account may not read whether the datastore is ready");
                 return Ok(());
             }
             information => information

@@ -26,7 +26,7 @@ pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     take_over(path, mode)
 }
 
-/// Listens at `path` with this mode, replacing whatever is there: for a name that a running process hands over.
+/// Listens at `path` with this mode, replacing any existing file: for a name that a running process hands over.
 ///
 /// # Errors
 /// When the socket cannot be created.

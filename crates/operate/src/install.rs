@@ -1,7 +1,7 @@
 //! `tortie install`, `upgrade` and `uninstall`: the objects of [`manifests`] on a cluster, and the record of them.
 //!
 //! ```text
-//! options ─► manifests::all ─► plan (what is there? may we?) ─► definitions, served ─► the rest ─► wait, telling how far
+//! options ─► manifests::all ─► plan (what exists? may we?) ─► definitions, served ─► the rest ─► wait, reporting progress
 //!                                                              record: a config map with options and list of objects
 //! ```
 //!

@@ -182,7 +182,7 @@ impl Cache {
         self.entries.len()
     }
 
-    /// Whether nothing is there.
+    /// Whether there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -133,7 +133,7 @@ async fn readiness_is_truthful() -> Result<()> {
     let mut w = World::start().await?;
     wait_for_readiness(&w, 200).await?;
     w.app.is_initialized.store(false, Ordering::Relaxed);
-    assert_eq!(w.ask("GET", "/readyz", "").await?.0, 500, "before the datastore was made ready");
+    assert_eq!(w.ask("GET", "/readyz", "").await?.0, 500, "before the datastore was initialised");
     w.app.is_initialized.store(true, Ordering::Relaxed);
     w.etcd.kill();
     wait_for_readiness(&w, 500).await?;

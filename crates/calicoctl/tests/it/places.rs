@@ -17,7 +17,7 @@ fn reading_does_not_create_a_store_but_writing_does() {
         let text = outcome.stdout + &outcome.stderr;
         assert!(text.contains(&path) && text.contains("EMBEDDED_PATH"), "{command}: {text}");
     }
-    assert!(!std::path::Path::new(&path).exists(), "{path} was made");
+    assert!(!std::path::Path::new(&path).exists(), "{path} was created");
     assert!(shell.pipe("create -f -", POOL).success);
     assert!(shell.run("get ippool").text().contains("one"));
 }

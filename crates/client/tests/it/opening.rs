@@ -104,7 +104,7 @@ async fn only_writing_creates_an_embedded_store() {
         Ok(_) => panic!("there is something to read"),
     };
     assert!(error.contains(&config.embedded_path) && error.contains("EMBEDDED_PATH"), "{error}");
-    assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 0, "something was made");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 0, "something was created");
     drop(Client::open_for(&config, Purpose::Write).await.expect("making a store"));
     Client::open_for(&config, Purpose::Read).await.expect("reading it");
 }

@@ -237,7 +237,7 @@ async fn an_external_network_is_removed_when_the_endpoint_cannot_be_written() ->
     let (cluster, node) = world().await?;
     let socket = node.root().join("dataplane.sock");
     let service = Service::start(&socket)?;
-    // A name that no device can have: the endpoint is refused after the network was made.
+    // A name that no device can have: the endpoint is refused after the network was set up.
     "a name/too long"
         .repeat(3)
         .clone_into(&mut service.device.lock().unwrap_or_else(PoisonError::into_inner));

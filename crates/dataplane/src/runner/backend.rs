@@ -242,7 +242,7 @@ impl Opened {
                     let driver = nftables::Driver::new(client, family, None);
                     self.leftovers.push(Leftover::Nftables(Box::new(driver)));
                 }
-                Err(error) => tracing::debug!(%error, "no nftables, so nothing of ours is there"),
+                Err(error) => tracing::debug!(%error, "no nftables, so there is nothing of ours to remove"),
             }
         }
         Ok(())

@@ -414,7 +414,7 @@ impl World {
                 return;
             }
         }
-        panic!("they do not come to an end");
+        panic!("the tasks do not end");
     }
 
     /// Carries out what `ipam check --fix` would do. No other task writes now.

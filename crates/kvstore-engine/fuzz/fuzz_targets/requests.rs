@@ -1,5 +1,5 @@
 //! Any bytes are a history of requests, extreme numbers and nested transactions included; each is answered or refused,
-//! and nothing panics. Acknowledged changes are there when the store is reopened. Every history has a store of its own
+//! and nothing panics. Acknowledged changes survive when the store is reopened. Every history has a store of its own
 //! in the temporary folder: run with `TMPDIR=/dev/shm cargo +nightly fuzz run requests`, because a disk would have to
 //! sync thousands of times a second.
 #![no_main]

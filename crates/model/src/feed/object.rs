@@ -1,7 +1,7 @@
 //! Objects that are passed on whole, because some component needs all their fields, along with the fields that are
 //! parsed.
 //!
-//! A field that cannot be read is missing among the parsed fields; it was reported when the entry was made.
+//! A field that cannot be read is missing among the parsed fields; it was reported when the entry was created.
 
 use api::scalars::Network;
 use selector::Selector;

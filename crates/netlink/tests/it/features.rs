@@ -11,7 +11,7 @@ fn only_the_named_feature_is_switched() -> Result<()> {
     let mut handle = there.namespace.run(Handle::open)??;
     let peer = Peer { name: "eth1".into(), namespace: None, mac: None };
     first_failure(handle.apply(&[Operation::AddLink(NewLink::new("eth0", DeviceKind::Veth(peer)))]))?;
-    let device = handle.link(&"eth0".into())?.expect("it was made").index;
+    let device = handle.link(&"eth0".into())?.expect("it was created").index;
     let mut features = there.namespace.run(Features::open)??;
     for on in [true, false, true, true, false] {
         features.switch(device, GENERIC_RECEIVE_OFFLOAD, on)?;

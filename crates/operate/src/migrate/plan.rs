@@ -338,7 +338,7 @@ fn nodes(
             steps.push(Step::Change {
                 kind: "DaemonSet",
                 name,
-                what: "its update strategy, to what it was".to_owned(),
+                what: "its update strategy, back to the previous one".to_owned(),
                 patch: json!({
                     "metadata": {"annotations": {PREVIOUS_STRATEGY: null}},
                     "spec": {"updateStrategy": before},

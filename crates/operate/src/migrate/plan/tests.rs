@@ -59,7 +59,7 @@ fn the_whole_cluster() {
             "DaemonSet calico-node: change its images; pods are replaced only when they are deleted",
             "node a: replace calico-node-a, and wait until the new one is ready",
             "node b: replace calico-node-b, and wait until the new one is ready",
-            "DaemonSet calico-node: change its update strategy, to what it was",
+            "DaemonSet calico-node: change its update strategy, back to the previous one",
             "Deployment calico-typha: change its images",
             "Deployment calico-typha: wait until it is ready",
         ]
@@ -158,7 +158,7 @@ fn migrating_there_and_back_restores_everything() {
         "DaemonSet calico-node: change its images; pods are replaced only when they are deleted",
         "node a: replace calico-node-a, and wait until the new one is ready",
         "node b: replace calico-node-b, and wait until the new one is ready",
-        "DaemonSet calico-node: change its update strategy, to what it was",
+        "DaemonSet calico-node: change its update strategy, back to the previous one",
         "Deployment calico-kube-controllers: change its images",
         "Deployment calico-kube-controllers: wait until it is ready",
     ];
@@ -186,7 +186,9 @@ fn an_interrupted_run_continues() {
     );
     assert!(!rest.iter().any(|line| line.contains("node a")), "{rest:?}");
     assert!(
-        rest.contains(&"DaemonSet calico-node: change its update strategy, to what it was".to_owned()),
+        rest.contains(
+            &"DaemonSet calico-node: change its update strategy, back to the previous one".to_owned()
+        ),
         "{rest:?}"
     );
 }
