@@ -143,7 +143,7 @@ impl Candidate {
             }
             Ok(Err(error)) => tracing::warn!(%error, "could not release the lease; it will expire"),
             Err(_) => {
-                tracing::warn!(lease = self.settings.name, "no answer to its release: the lease will expire")
+                tracing::warn!(lease = self.settings.name, "no answer to its release: the lease will expire");
             }
         }
     }

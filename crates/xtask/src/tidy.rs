@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unsafe_code_is_found_outside_its_files() {
+    fn the_lint_may_only_be_off_in_the_listed_files() {
         let text = format!("//! Header.\n#[expect({UNSAFE_LINT}, reason = \"none\")]\n");
         assert_eq!(check_source("crates/api/src/lib.rs", &text).len(), 1);
         assert!(check_source(UNSAFE[0], &text).is_empty());

@@ -27,14 +27,15 @@ pub(crate) fn random(case: u64) -> Result<Random> {
     let mut objects = pools(&mut dice);
     let have_own_as = dice.chance(3);
     objects.extend((1..=5).map(|number| node(&mut dice, number, have_own_as)));
-    objects.push((Kind::BGPConfiguration, named("default", default_configuration(&mut dice))));
+    objects.push((Kind::BGPConfiguration, named("default", &default_configuration(&mut dice))));
     if dice.chance(2) {
-        objects.push((Kind::BGPConfiguration, named(&format!("node.{NODE}"), node_configuration(&mut dice))));
+        objects
+            .push((Kind::BGPConfiguration, named(&format!("node.{NODE}"), &node_configuration(&mut dice))));
     }
-    objects.extend(FILTERS.iter().map(|name| (Kind::BGPFilter, named(name, filter(&mut dice)))));
+    objects.extend(FILTERS.iter().map(|name| (Kind::BGPFilter, named(name, &filter(&mut dice)))));
     let peers = dice.below(6);
     objects.extend(
-        (0..peers).map(|number| (Kind::BGPPeer, named(&format!("peer-{number}"), peer(&mut dice, number)))),
+        (0..peers).map(|number| (Kind::BGPPeer, named(&format!("peer-{number}"), &peer(&mut dice, number)))),
     );
     let mut environment = Vec::new();
     if dice.chance(4) {
@@ -46,7 +47,7 @@ pub(crate) fn random(case: u64) -> Result<Random> {
     Ok(Random { objects, entries: affinities(&mut dice)?, environment })
 }
 
-fn named(name: &str, spec: Value) -> Value {
+fn named(name: &str, spec: &Value) -> Value {
     json!({"metadata": {"name": name}, "spec": spec})
 }
 
@@ -67,7 +68,7 @@ fn pools(dice: &mut Dice) -> Vec<(Kind, Value)> {
         if dice.chance(4) {
             spec["disabled"] = json!(true);
         }
-        (Kind::IPPool, named(&format!("pool-{number}"), spec))
+        (Kind::IPPool, named(&format!("pool-{number}"), &spec))
     };
     networks.iter().enumerate().map(pool).collect()
 }

@@ -114,10 +114,10 @@ fn pod(dice: &mut Dice, number: usize) -> Object {
     let mut object = json!({"metadata": {}, "spec": spec});
     match dice.below(8) {
         0 => {
-            object["status"] = json!({"phase": dice.one_of(&["Succeeded", "Failed"]), "podIP": v4, "podIPs": [{"ip": v4}, {"ip": v6}]})
+            object["status"] = json!({"phase": dice.one_of(&["Succeeded", "Failed"]), "podIP": v4, "podIPs": [{"ip": v4}, {"ip": v6}]});
         }
         1 | 2 => {
-            object["status"] = json!({"phase": "Running", "podIP": v4, "podIPs": [{"ip": v4}, {"ip": v6}]})
+            object["status"] = json!({"phase": "Running", "podIP": v4, "podIPs": [{"ip": v4}, {"ip": v6}]});
         }
         3 => object["status"] = json!({"phase": "Running", "podIP": v4, "podIPs": [{"ip": v4}]}),
         4 => {
