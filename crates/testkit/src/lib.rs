@@ -16,6 +16,7 @@ pub mod heap;
 mod kubernetes;
 pub mod network;
 mod process;
+pub mod random_kubernetes;
 mod report;
 pub mod roles;
 mod scripted_server;

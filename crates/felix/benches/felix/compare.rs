@@ -14,7 +14,6 @@
 mod clusters;
 mod kernel;
 mod kubernetes;
-mod kubernetes_objects;
 mod policies;
 mod swap;
 
@@ -25,11 +24,12 @@ use crate::two_hosts::relay;
 use anyhow::{Context as _, Result, bail, ensure};
 use api::Resource;
 use client::Client;
-use clusters::{LOCAL, random};
+use clusters::random;
 use kernel::State;
 use std::path::Path;
 use std::time::Duration;
 use testkit::network::Namespace;
+use testkit::random_kubernetes::LOCAL;
 use tokio::runtime::Runtime;
 
 /// How often a host's state is read until it stays the same.

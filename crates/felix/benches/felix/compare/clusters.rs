@@ -1,22 +1,14 @@
 //! Random clusters: nodes, pools with and without tunnels, blocks, pods, host endpoints and settings of Felix.
 
-use super::policies::{self, Made, NAMESPACES};
+use super::policies::{self, Made};
 use crate::cluster::{HOST, interface};
 use anyhow::Result;
 use api::Kind;
 use model::{Key, KvPair};
 use serde_json::{Value, json};
 use testkit::Dice;
+use testkit::random_kubernetes::{LOCAL, NAMESPACES, NODES, REMOTE};
 
-/// The numbers of pods on this host and elsewhere.
-pub(crate) const LOCAL: usize = 6;
-pub(super) const REMOTE: usize = 8;
-/// The addresses of the nodes; the last one is in another subnet.
-pub(super) const NODES: [(&str, &str, &str); 3] = [
-    (HOST, "10.65.0.1/24", "fd00:65::1/64"),
-    ("node2", "10.65.0.2/24", "fd00:65::2/64"),
-    ("node3", "10.66.0.3/24", "fd00:66::3/64"),
-];
 /// How pods of one node reach those of another.
 const MODES: [(&str, &str); 4] =
     [("Never", "Never"), ("Never", "Always"), ("Never", "CrossSubnet"), ("Never", "Always")];

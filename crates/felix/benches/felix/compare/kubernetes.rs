@@ -2,10 +2,9 @@
 //! profiles, endpoints and policies.
 
 use super::clusters::random_definitions;
-use super::kubernetes_objects::{Object, made, pod_name};
-use super::{ETCD_PORT, Ground, LOCAL, create_all};
+use super::{ETCD_PORT, Ground, create_all};
 use crate::host;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use client::{Client, ClientConfig, DatastoreType};
 use daemon::Variables;
 use http::Method;
@@ -13,10 +12,10 @@ use kube_access::KubeAccess;
 use kube_access::cluster::{Cluster, MERGE_PATCH};
 use model::names::interface_name;
 use serde::de::IgnoredAny;
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
+use testkit::random_kubernetes::{LOCAL, Request, pod_name, requests};
 use testkit::{ApiServer, Dice, Etcd, Folder};
 use tokio::runtime::Runtime;
 
@@ -32,7 +31,7 @@ pub(super) fn make(runtime: &Runtime, case: u64) -> Result<Ground> {
     let kubeconfig = api.kubeconfig();
     let mut dice = Dice::of(case);
     let (random, with_vxlan) = random_definitions(&mut dice)?;
-    let objects = made(&mut dice, with_vxlan);
+    let requests = requests(&mut dice, with_vxlan);
     let refused = runtime.block_on(async {
         let config = ClientConfig {
             datastore_type: DatastoreType::Kubernetes,
@@ -49,11 +48,10 @@ pub(super) fn make(runtime: &Runtime, case: u64) -> Result<Ground> {
         let variables = BTreeMap::from([("KUBECONFIG".to_owned(), kubeconfig.display().to_string())]);
         let access = KubeAccess::open(&Variables::new(&variables), Path::new("/nowhere")).await?;
         let cluster = Cluster::new(&access);
-        define_cluster_policies(&cluster).await?;
         let mut refused = 0;
-        for object in &objects {
-            if let Err(refusal) = create(&cluster, object).await {
-                println!("case {case}: left out: {refusal:#}\n  {}", object.1);
+        for request in &requests {
+            if let Err(refusal) = send(&cluster, request).await {
+                println!("case {case}: left out: {refusal:#}\n  {}", request.body);
                 refused += 1;
             }
         }
@@ -87,46 +85,17 @@ pub(super) fn make(runtime: &Runtime, case: u64) -> Result<Ground> {
     })
 }
 
-/// Creates an object with its status, and deletes it again where it should be found half gone.
-async fn create(cluster: &Cluster, (collection, object): &Object) -> Result<()> {
-    let mut object = object.clone();
-    let fields = object.as_object_mut().context("not an object")?;
-    let (status, deleted) = (fields.remove("status"), fields.remove("deleted"));
-    let name = fields["metadata"]["name"].as_str().context("no name")?.to_owned();
-    let _: IgnoredAny = cluster.create("fill the cluster", collection, &object).await?;
-    let path = format!("{collection}/{name}");
-    if let Some(status) = status {
-        let patch = json!({"status": status});
-        let _: IgnoredAny = cluster
-            .send("set a status", Method::PATCH, &format!("{path}/status"), &patch, MERGE_PATCH)
-            .await?;
-    }
-    if deleted.is_some() {
-        let options = json!({"gracePeriodSeconds": 600});
-        let _: IgnoredAny =
-            cluster.send("delete", Method::DELETE, &path, &options, "application/json").await?;
-    }
-    Ok(())
-}
-
-/// The definition of ClusterNetworkPolicy without its rules: both Felixes meet whatever an API server accepted.
-async fn define_cluster_policies(cluster: &Cluster) -> Result<()> {
-    let (group, plural) = ("policy.networking.k8s.io", "clusternetworkpolicies");
-    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let definition: Value = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.{group}"), "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
-        "spec": {"group": group, "scope": "Cluster",
-            "names": {"plural": plural, "singular": "clusternetworkpolicy", "kind": "ClusterNetworkPolicy", "listKind": "ClusterNetworkPolicyList"},
-            "versions": [{"name": "v1alpha2", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}});
-    let _: IgnoredAny = cluster
-        .create("define", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition)
-        .await?;
-    let path = format!("/apis/{group}/v1alpha2/{plural}");
+/// Sends a request, again while the definition of its kind is not served yet.
+async fn send(cluster: &Cluster, request: &Request) -> Result<()> {
+    let content = if request.method == "PATCH" { MERGE_PATCH } else { "application/json" };
+    let method: Method = request.method.parse()?;
     for _ in 0..TRIES {
-        if cluster.get::<IgnoredAny>("wait for the definition", &path).await.is_ok() {
-            return Ok(());
+        let sent: Result<IgnoredAny, _> =
+            cluster.send("fill the cluster", method.clone(), &request.path, &request.body, content).await;
+        match sent {
+            Err(error) if error.is_not_found() => tokio::time::sleep(Duration::from_millis(100)).await,
+            other => return other.map(drop).map_err(Into::into),
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    anyhow::bail!("{path} is not served")
+    anyhow::bail!("{} is not served", request.path)
 }

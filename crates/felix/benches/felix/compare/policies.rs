@@ -6,14 +6,13 @@
 use api::Kind;
 use serde_json::{Value, json};
 use testkit::Dice;
+use testkit::random_kubernetes::NAMESPACES;
 
 /// An object to be written.
 pub(crate) type Made = (Kind, Value);
 
 /// Tiers besides the default one, in their order.
 pub(crate) const TIERS: [&str; 2] = ["first", "second"];
-/// Namespaces of pods and of policies.
-pub(crate) const NAMESPACES: [&str; 2] = ["shop", "bank"];
 const SELECTORS: [&str; 9] = [
     "all()",
     "app == 'app-1'",

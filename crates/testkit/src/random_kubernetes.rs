@@ -1,25 +1,90 @@
-//! Random objects of Kubernetes, as Felix meets them: nodes, namespaces, accounts, pods in every state, services, and policies of
-//! both kinds with everything that they can say.
+//! Random objects of Kubernetes: nodes, namespaces, accounts, pods in every state, services, and policies of both kinds with
+//! everything that they can say. Generators of Calico's own objects use the same names and labels.
 //!
-//! They use the labels and namespaces of [`super::policies`], so that Calico's own policies select their pods too.
+//! A cluster is a list of [`Request`]s, so that any client can send it.
 
-use super::clusters::{LOCAL, NODES, REMOTE};
-use super::policies::NAMESPACES;
+use crate::Dice;
 use serde_json::{Value, json};
-use testkit::Dice;
 
-/// An object and the collection that it is created in.
-pub(super) type Object = (String, Value);
+/// Pods of the first node.
+pub const LOCAL: usize = 6;
+/// Pods of the other nodes.
+pub const REMOTE: usize = 8;
+/// The nodes with their addresses; the last one is in another subnet.
+pub const NODES: [(&str, &str, &str); 3] = [
+    ("node1", "10.65.0.1/24", "fd00:65::1/64"),
+    ("node2", "10.65.0.2/24", "fd00:65::2/64"),
+    ("node3", "10.66.0.3/24", "fd00:66::3/64"),
+];
+/// The namespaces of pods and policies.
+pub const NAMESPACES: [&str; 2] = ["shop", "bank"];
 
-/// Accounts of pods in each namespace; pods may also run as one that does not exist.
+/// Service accounts in each namespace; pods may also name one that does not exist.
 const ACCOUNTS: [&str; 2] = ["web", "db"];
+const POLICIES: &str = "clusternetworkpolicies";
+const POLICY_GROUP: &str = "policy.networking.k8s.io";
 
-/// Names of pods, those of this host first.
-pub(super) fn pod_name(number: usize) -> (&'static str, String) {
+/// A request to the Kubernetes API.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The method: `POST`, `PATCH` (as a merge patch) or `DELETE`.
+    pub method: &'static str,
+    /// The path.
+    pub path: String,
+    /// The body.
+    pub body: Value,
+}
+
+/// An object and the collection that it is created in. `status` is patched in afterwards; `deleted` stands for a deletion.
+type Object = (String, Value);
+
+/// The namespace and the name of a pod; those of the first node come first.
+#[must_use]
+pub fn pod_name(number: usize) -> (&'static str, String) {
     (NAMESPACES[number % 2], format!("web-{number}"))
 }
 
-pub(super) fn made(dice: &mut Dice, with_vxlan: bool) -> Vec<Object> {
+/// The requests that create a random cluster. A cluster network policy may be refused for a moment, until its definition is
+/// served.
+#[must_use]
+pub fn requests(dice: &mut Dice, with_vxlan: bool) -> Vec<Request> {
+    let mut requests = vec![definition_of_cluster_policies()];
+    for (collection, mut object) in objects(dice, with_vxlan) {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let mut take = |field: &str| object.as_object_mut().and_then(|fields| fields.remove(field));
+        let (status, deleted) = (take("status"), take("deleted"));
+        let path = format!("{collection}/{name}");
+        requests.push(Request { method: "POST", path: collection, body: object });
+        if let Some(status) = status {
+            requests.push(Request {
+                method: "PATCH",
+                path: format!("{path}/status"),
+                body: json!({"status": status}),
+            });
+        }
+        if deleted.is_some() {
+            requests.push(Request { method: "DELETE", path, body: json!({"gracePeriodSeconds": 600}) });
+        }
+    }
+    requests
+}
+
+/// The definition of ClusterNetworkPolicy without its rules, so that readers meet more than a strict API server accepts.
+fn definition_of_cluster_policies() -> Request {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let body = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{POLICIES}.{POLICY_GROUP}"), "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
+        "spec": {"group": POLICY_GROUP, "scope": "Cluster",
+            "names": {"plural": POLICIES, "singular": "clusternetworkpolicy", "kind": "ClusterNetworkPolicy", "listKind": "ClusterNetworkPolicyList"},
+            "versions": [{"name": "v1alpha2", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}});
+    Request {
+        method: "POST",
+        path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions".to_owned(),
+        body,
+    }
+}
+
+fn objects(dice: &mut Dice, with_vxlan: bool) -> Vec<Object> {
     let mut made: Vec<Object> = nodes(with_vxlan);
     for namespace in NAMESPACES {
         let labels = json!({"name": namespace, "team": dice.one_of(&["red", "blue"])});
@@ -288,7 +353,7 @@ fn cluster_policy(dice: &mut Dice, number: u64) -> Object {
         spec[field] = rules.collect();
     }
     (
-        "/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies".to_owned(),
+        format!("/apis/{POLICY_GROUP}/v1alpha2/{POLICIES}"),
         json!({"apiVersion": "policy.networking.k8s.io/v1alpha2", "kind": "ClusterNetworkPolicy",
             "metadata": {"name": format!("cnp{number}")}, "spec": spec}),
     )
