@@ -231,7 +231,7 @@ fn an_interrupted_import_is_run_again() {
     assert!(first.error().contains("BGPPeer(rack): error with field spec.filters"));
     let again = import(&shell, &file);
     assert!(again.success, "{again:?}");
-    assert!(again.stderr.contains("8 resources were there already"), "{again:?}");
+    assert!(again.stderr.contains("8 resources were already stored"), "{again:?}");
     compare(&shell.run("datastore migrate export").text(), &file, false);
 }
 

@@ -64,7 +64,7 @@ fn named_interfaces_and_ranges() {
     check("cidr=10.0.0.64/26", IpVersion::V4, "10.0.0.99/32");
     check("cidr=fd00::/8", IpVersion::V6, "fd00::5/64");
     check_refused("interface=wlan.*", IpVersion::V4, "matches interface=wlan.*; there are");
-    check_refused("cidr=10.9.0.0/16", IpVersion::V4, "fits cidr=10.9.0.0/16");
+    check_refused("cidr=10.9.0.0/16", IpVersion::V4, "matches cidr=10.9.0.0/16");
 }
 
 #[test]

@@ -409,7 +409,7 @@ mod tests {
             ("CNI configuration", Level::Problem, "05-cilium.conflist is read first", |facts| {
                 facts.cni_files.insert(0, "05-cilium.conflist".into());
             }),
-            ("CNI configuration", Level::Warning, "87-podman.conflist also there", |facts| {
+            ("CNI configuration", Level::Warning, "also present: 87-podman.conflist", |facts| {
                 facts.cni_files.push("87-podman.conflist".into());
             }),
             ("CNI folders", Level::Problem, "cannot be written", |facts| facts.writable[1] = Some(false)),

@@ -62,7 +62,7 @@ async fn from_nothing_to_nothing() -> Result<()> {
     assert!(world.json(&["get", "daemonset", "calico-node", "-n", "kube-system"]).is_err());
 
     let said = run(&target, &options("v1", true), how(false)).await?;
-    assert!(said.contains(" created, 0 changed, 0 as they were"), "{said}");
+    assert!(said.contains(" created, 0 changed, 0 unchanged"), "{said}");
     let refused = run(&target, &options("v1", true), how(false)).await.unwrap_err().to_string();
     assert!(refused.contains("tortie upgrade"), "{refused}");
 

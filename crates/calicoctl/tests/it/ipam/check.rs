@@ -131,7 +131,7 @@ fn an_analysis_lists_useless_blocks() {
     put(&shell, &[("/calico/resources/v3/projectcalico.org/nodes/node-b", NODE_B)]);
     let found = shell.run("analyze").text();
     let lost = "warning: IPAMBlock 172.16.165.136/29: is kept for node node-a, which does not exist\n    `calicoctl ipam check` \
-                says what can be released\n";
+                shows what can be released\n";
     assert!(found.contains(lost) && !found.contains("172.16.244.248/29"), "{found}");
     put(&shell, &[("/calico/resources/v3/projectcalico.org/ippools/pool", "")]);
     let found = shell.run("analyze").text();

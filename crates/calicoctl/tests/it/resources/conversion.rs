@@ -181,7 +181,7 @@ fn current_objects_pass_and_others_are_refused() {
         ),
         (
             "apiVersion: v1\nkind: workloadEndpoint\n",
-            "failed to execute command: stdin: workload endpoints are made by",
+            "failed to execute command: stdin: workload endpoints are created by",
         ),
         ("apiVersion: v1\nkind: ipPool\n", "failed to execute command: stdin: metadata.cidr is missing\n"),
         (

@@ -49,6 +49,10 @@ fn a_killed_lab_is_removed() {
     let lab = Lab::up(&["--nodes", "2", "--pods", "2"]);
     assert!(lab.processes().len() > 4);
     testkit::signal(lab.keeper(), Signal::KILL).expect("a kill");
+    // On a busy machine a killed process lives for a moment.
+    let stat = format!("/proc/{}/stat", lab.keeper());
+    let has_ended = || !std::fs::read_to_string(&stat).is_ok_and(|text| !text.contains(") Z "));
+    testkit::eventually("the keeper ends", has_ended).expect("an end");
     // It can no longer be used, and the message contains the remedy.
     let output = lab.run(&["matrix"]);
     assert!(!output.status.success() && told(&output).contains(" down` removes"), "{}", told(&output));
