@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The folder holds Calico's program `calico`. `TORTIE_PEER_CASES` (10) and `TORTIE_PEER_SEED` (1) choose the clusters.
-//! Each side has an etcd of its own; both follow one kube-apiserver.
+//! Each side has an etcd of its own; both follow one kube-apiserver. `TORTIE_PEER_LOG` names a file for the peer's log.
 
 #![expect(clippy::print_stdout, reason = "the differences are this program's output")]
 
@@ -126,7 +126,7 @@ async fn one(case: u64, peer: &Path) -> Result<[[Stored; 2]; 2]> {
     let access = KubeAccess::open(&Variables::new(&variables), Path::new("/nowhere")).await?;
     let cluster = Cluster::new(&access);
     let mut dice = Dice::of(case);
-    for request in requests(&mut dice, false) {
+    for request in requests(&mut dice, false).into_iter().chain(nodes_agent()) {
         send(&cluster, &request).await?;
     }
     let stores = [Etcd::start()?, Etcd::start()?];
@@ -143,6 +143,9 @@ async fn one(case: u64, peer: &Path) -> Result<[[Stored; 2]; 2]> {
         send(&cluster, &request).await?;
     }
     let second = settled(&clients, &mut running).await?;
+    if let Some(place) = std::env::var_os("TORTIE_PEER_LOG") {
+        std::fs::write(place, running[1].log())?;
+    }
     Ok([first, second])
 }
 
@@ -160,6 +163,22 @@ async fn send(cluster: &Cluster, request: &Request) -> Result<()> {
         }
     }
     bail!("{} is not served", request.path)
+}
+
+/// A calico-node that is rolled out everywhere: the peer's feed stands still until there is one.
+fn nodes_agent() -> [Request; 3] {
+    let request = |method, path: &str, body| Request { method, path: path.to_owned(), body };
+    let sets = "/apis/apps/v1/namespaces/calico-system/daemonsets";
+    let labels = json!({"k8s-app": "calico-node"});
+    let set = json!({"metadata": {"name": "calico-node"}, "spec": {"selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "calico-node", "image": "i"}]}}}});
+    let status = json!({"status": {"observedGeneration": 1, "currentNumberScheduled": 2, "desiredNumberScheduled": 2,
+        "updatedNumberScheduled": 2, "numberMisscheduled": 0, "numberReady": 2}});
+    [
+        request("POST", "/api/v1/namespaces", json!({"metadata": {"name": "calico-system"}})),
+        request("POST", sets, set),
+        request("PATCH", &format!("{sets}/calico-node/status"), status),
+    ]
 }
 
 /// Changes of what was created: labels, rules, deletions.
@@ -227,6 +246,10 @@ async fn fill(store: &Etcd) -> Result<Client> {
     };
     let client = Client::open(&config).await?;
     client.ensure_initialized("v3.32.0", "bench").await?;
+    // Two processes cannot serve figures at one port.
+    let settings = json!({"metadata": {"name": "default"}, "spec": {"prometheusMetricsPort": 0,
+        "controllers": {"node": {}, "policy": {}, "workloadEndpoint": {}, "serviceAccount": {}, "namespace": {}}}});
+    client.create_any(Resource::from_value(Kind::KubeControllersConfiguration, settings)?).await?;
     for (name, v4, v6) in NODES {
         let node = json!({"metadata": {"name": name, "labels": {"own": "label"}},
             "spec": {"bgp": {"ipv4Address": v4, "ipv6Address": v6}, "orchRefs": [{"nodeName": name, "orchestrator": "k8s"}]}});
@@ -254,13 +277,20 @@ async fn settled(clients: &[Client], running: &mut [Running]) -> Result<[Stored;
         running.iter_mut().try_for_each(Running::check)?;
         let now = [stored(&clients[0]).await?, stored(&clients[1]).await?];
         same = if now == before { same + 1 } else { 0 };
-        if same == LOOKS && now.iter().all(|one| one.keys().any(|name| name.starts_with("Profile"))) {
+        if same >= LOOKS && now.iter().all(has_begun) {
             return Ok(now);
         }
         before = now;
         tokio::time::sleep(PAUSE).await;
     }
     bail!("the controllers keep writing, or never begin:\n{}\n{}", running[0].log(), running[1].log())
+}
+
+/// Whether every controller has written something: the peer's labels of nodes come late.
+fn has_begun(stored: &Stored) -> bool {
+    let mut nodes = stored.iter().filter(|(name, _)| name.starts_with("Node("));
+    nodes.all(|(_, node)| !node["metadata"]["annotations"].is_null())
+        && stored.keys().any(|name| name.starts_with("Profile"))
 }
 
 /// All objects that controllers write, without what each store gives them.
@@ -310,7 +340,6 @@ impl Running {
             .env("DATASTORE_TYPE", "etcdv3")
             .env("ETCD_ENDPOINTS", store.endpoint())
             .env("KUBECONFIG", kubeconfig)
-            .env("ENABLED_CONTROLLERS", "policy,namespace,serviceaccount,workloadendpoint,node")
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)
