@@ -30,6 +30,7 @@ use std::path::Path;
 use std::time::Duration;
 use testkit::network::Namespace;
 use testkit::random_kubernetes::LOCAL;
+use testkit::{ApiServer, Etcd, Folder};
 use tokio::runtime::Runtime;
 
 /// How often a host's state is read until it stays the same.
@@ -77,8 +78,14 @@ struct Ground {
     about: String,
     /// How many objects were refused.
     refused: usize,
-    /// What serves it.
-    _servers: Box<dyn std::any::Any + Sync>,
+    _servers: Servers,
+}
+
+/// What serves a cluster, for as long as this value lives.
+struct Servers {
+    _etcd: Etcd,
+    /// The API server, and the folder of the kubeconfig that leads through the relay.
+    _kubernetes: Option<(ApiServer, Folder)>,
 }
 
 /// A random cluster in an etcd.
@@ -94,7 +101,7 @@ fn in_etcd(runtime: &Runtime, case: u64) -> Result<Ground> {
             interfaces: (0..LOCAL).map(interface).collect(),
             about: random.about,
             refused,
-            _servers: Box::new(cluster.etcd),
+            _servers: Servers { _etcd: cluster.etcd, _kubernetes: None },
         })
     })
 }

@@ -122,6 +122,20 @@ fn stored(stage: &Stage) -> Result<Vec<String>> {
     Ok(text.lines().filter_map(|line| line.strip_prefix(POLICIES)).map(str::to_owned).collect())
 }
 
+/// How often DaemonSets have been read by name.
+fn reads_of_daemon_sets(stage: &Stage) -> Result<usize> {
+    let page = stage.api.kubectl(&["get", "--raw", "/metrics"])?;
+    let page = String::from_utf8(page.stdout)?;
+    let is_read = |line: &&str| {
+        line.starts_with("apiserver_request_total{")
+            && line.contains("resource=\"daemonsets\"")
+            && line.contains("verb=\"GET\"")
+    };
+    let counts =
+        page.lines().filter(is_read).filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok());
+    Ok(counts.sum())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn policies_get_their_own_names_once_calico_node_is_rolled_out() -> Result<()> {
     let stage = Stage::start(Store::Etcd).await?;
@@ -154,8 +168,11 @@ async fn policies_get_their_own_names_once_calico_node_is_rolled_out() -> Result
     stage.patch(&format!("{path}/calico-node/status"), &status(1)).await?;
     let context = stage.context();
     let controller = PolicyNames::new(&context, None);
+    let before = reads_of_daemon_sets(&stage)?;
     let running = stage.run(&context, vec![Box::new(controller)]);
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    // The second read comes after the first one has been acted on.
+    eventually("the roll-out is checked twice", || async { Ok(reads_of_daemon_sets(&stage)? >= before + 2) })
+        .await?;
     ensure!(stored(&stage)? == ["default.api", "default.web"], "an old calico-node still runs");
     stage.patch(&format!("{path}/calico-node/status"), &status(2)).await?;
     eventually("policies have their own names", || async { Ok(stored(&stage)? == ["api", "web"]) }).await?;

@@ -2,7 +2,7 @@
 //! profiles, endpoints and policies.
 
 use super::clusters::random_definitions;
-use super::{ETCD_PORT, Ground, create_all};
+use super::{ETCD_PORT, Ground, Servers, create_all};
 use crate::host;
 use anyhow::Result;
 use client::{Client, ClientConfig, DatastoreType};
@@ -81,7 +81,7 @@ pub(super) fn make(runtime: &Runtime, case: u64) -> Result<Ground> {
             .collect(),
         about: format!("Kubernetes, {}", random.about),
         refused,
-        _servers: Box::new((api, etcd, folder)),
+        _servers: Servers { _etcd: etcd, _kubernetes: Some((api, folder)) },
     })
 }
 
