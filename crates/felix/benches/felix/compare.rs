@@ -148,8 +148,9 @@ fn clusters_are_programmed_alike(peer: &str, make: impl Fn(u64) -> Result<Ground
                 // Its log is long. Some clusters are too much for it: it panics when the kernel refuses a rule.
                 Err(error) => {
                     let error = format!("{error:#}");
-                    let lines: Vec<&str> =
-                        error.lines().filter(|line| line.contains("rror")).take(4).collect();
+                    let is_telling =
+                        |line: &&str| ["panic", "FATAL", "Error: "].iter().any(|word| line.contains(word));
+                    let lines: Vec<&str> = error.lines().filter(is_telling).take(3).collect();
                     println!("{}: the peer failed\n  {}", about(), lines.join("\n  "));
                     peer_failed += 1;
                     continue;
