@@ -22,12 +22,11 @@ use model::ListOptions;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 use testkit::random_kubernetes::{LOCAL, NAMESPACES, NODES, REMOTE, Request, pod_name, requests};
-use testkit::{ApiServer, Dice, Etcd, Folder};
+use testkit::{ApiServer, Dice, Etcd, Folder, compare_on_request, number_from_environment};
 use tokio::runtime::Runtime;
 
 /// Set in a process that is our controllers: its status file.
@@ -43,20 +42,9 @@ const PATIENCE: usize = 120;
 const KINDS: [Kind; 4] = [Kind::Profile, Kind::NetworkPolicy, Kind::Node, Kind::WorkloadEndpoint];
 
 fn main() -> ExitCode {
-    let outcome = match std::env::var_os(ROLE) {
-        Some(file) => return ours(file.into()),
-        None if std::env::args().any(|word| word == "compare") => compare(),
-        None => {
-            println!("nothing is measured here; the word `compare` compares with Calico's controllers");
-            Ok(())
-        }
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "{error:#}");
-            ExitCode::FAILURE
-        }
+    match std::env::var_os(ROLE) {
+        Some(file) => ours(file.into()),
+        None => compare_on_request("Calico's controllers", compare),
     }
 }
 
@@ -72,18 +60,12 @@ fn ours(status_file: PathBuf) -> ExitCode {
     cli::main(&arguments).unwrap_or(ExitCode::FAILURE)
 }
 
-fn number(name: &str, default: u64) -> Result<u64> {
-    match std::env::var(name) {
-        Ok(text) => text.parse().with_context(|| format!("{name} is not a number")),
-        Err(_) => Ok(default),
-    }
-}
-
 fn compare() -> Result<()> {
     let peer = PathBuf::from(std::env::var_os("TORTIE_PEER_BIN").context("TORTIE_PEER_BIN is not set")?)
         .join("calico");
     ensure!(peer.is_file(), "{} was not found", peer.display());
-    let (cases, seed) = (number("TORTIE_PEER_CASES", 10)?, number("TORTIE_PEER_SEED", 1)?);
+    let (cases, seed) =
+        (number_from_environment("TORTIE_PEER_CASES", 10)?, number_from_environment("TORTIE_PEER_SEED", 1)?);
     let runtime = Runtime::new()?;
     let (mut objects, mut differing) = (0, 0);
     for case in seed..seed + cases {

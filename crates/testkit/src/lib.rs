@@ -7,6 +7,7 @@
 
 mod bird;
 mod certificates;
+mod comparison;
 mod dice;
 mod etcd;
 mod eventually;
@@ -23,6 +24,7 @@ mod scripted_server;
 
 pub use bird::Bird;
 pub use certificates::{Authority, KeyAndCertificate};
+pub use comparison::{compare_on_request, number_from_environment};
 pub use dice::Dice;
 pub use etcd::{Etcd, EtcdOptions};
 pub use eventually::{Look, PATIENCE, eventually, eventually_async};

@@ -23,7 +23,7 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use testkit::{Etcd, Folder};
+use testkit::{Etcd, Folder, compare_on_request, number_from_environment};
 use tokio::runtime::Runtime;
 
 /// Set in a process that is our confd: where its files go.
@@ -32,15 +32,10 @@ const FILES: [&str; 6] =
     ["bird.cfg", "bird6.cfg", "bird_aggr.cfg", "bird6_aggr.cfg", "bird_ipam.cfg", "bird6_ipam.cfg"];
 
 fn main() -> ExitCode {
-    let outcome = match std::env::var_os(ROLE) {
-        Some(folder) => ours(folder.into()),
-        None if std::env::args().any(|word| word == "compare") => compare(),
-        None => {
-            println!("nothing is measured here; the word `compare` compares with Calico's confd");
-            Ok(())
-        }
+    let Some(folder) = std::env::var_os(ROLE) else {
+        return compare_on_request("Calico's confd", compare);
     };
-    match outcome {
+    match ours(folder.into()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "{error:#}");
@@ -60,20 +55,14 @@ fn ours(folder: PathBuf) -> Result<()> {
     Ok(())
 }
 
-fn number(name: &str, default: u64) -> Result<u64> {
-    match std::env::var(name) {
-        Ok(text) => text.parse().with_context(|| format!("{name} is not a number")),
-        Err(_) => Ok(default),
-    }
-}
-
 fn compare() -> Result<()> {
     let peer = PathBuf::from(std::env::var_os("TORTIE_PEER_BIN").context("TORTIE_PEER_BIN is not set")?)
         .join("calico");
     let templates =
         PathBuf::from(std::env::var_os("TORTIE_PEER_CONFD").context("TORTIE_PEER_CONFD is not set")?);
     ensure!(peer.is_file(), "{} was not found", peer.display());
-    let (cases, seed) = (number("TORTIE_PEER_CASES", 50)?, number("TORTIE_PEER_SEED", 1)?);
+    let (cases, seed) =
+        (number_from_environment("TORTIE_PEER_CASES", 50)?, number_from_environment("TORTIE_PEER_SEED", 1)?);
     let runtime = Runtime::new()?;
     let (mut lines, mut differing, mut refused) = (0, 0, 0);
     for case in seed..seed + cases {

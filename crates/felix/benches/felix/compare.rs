@@ -30,7 +30,7 @@ use std::path::Path;
 use std::time::Duration;
 use testkit::network::Namespace;
 use testkit::random_kubernetes::LOCAL;
-use testkit::{ApiServer, Etcd, Folder};
+use testkit::{ApiServer, Etcd, Folder, number_from_environment};
 use tokio::runtime::Runtime;
 
 /// How often a host's state is read until it stays the same.
@@ -119,15 +119,9 @@ async fn create_all(client: &Client, case: u64, objects: &[policies::Made]) -> R
     Ok(refused)
 }
 
-fn number(name: &str, default: u64) -> Result<u64> {
-    match std::env::var(name) {
-        Ok(text) => text.parse().with_context(|| format!("{name} is not a number")),
-        Err(_) => Ok(default),
-    }
-}
-
 fn clusters_are_programmed_alike(peer: &str, make: impl Fn(u64) -> Result<Ground>) -> Result<()> {
-    let (cases, seed) = (number("TORTIE_PEER_CASES", 20)?, number("TORTIE_PEER_SEED", 1)?);
+    let (cases, seed) =
+        (number_from_environment("TORTIE_PEER_CASES", 20)?, number_from_environment("TORTIE_PEER_SEED", 1)?);
     let (mut places, mut lines, mut differing, mut refused, mut peer_failed) = (0, 0, 0, 0, 0);
     for case in seed..seed + cases {
         let ground = make(case)?;
