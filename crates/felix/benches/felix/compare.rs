@@ -171,6 +171,7 @@ fn clusters_are_programmed_alike(peer: &str, make: impl Fn(u64) -> Result<Ground
          the peer failed {peer_failed} times"
     );
     ensure!(differing == 0, "{differing} places differ");
+    ensure!(lines > 0, "nothing was compared: the peer failed every time");
     Ok(())
 }
 
